@@ -1,0 +1,1 @@
+"""Embedded server (see finder, process, folder, server)."""

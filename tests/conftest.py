@@ -1,0 +1,31 @@
+"""What every test may ask for: a real server of its own session, and an empty database on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+from tests.servers import Server, start_server
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Forebay runs on asyncio alone, so the tests do."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for the session, without persistence. Don't stop it: start your own for that."""
+    running = start_server(tmp_path_factory.mktemp("server"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def redis_url(server: Server) -> str:
+    """The URL of the session's server, emptied. Function libraries stay: FLUSHALL spares them."""
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+    return server.url

@@ -1,0 +1,93 @@
+"""Throwaway servers for tests: real ones, started in some 50 ms, gone with the process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from forebay_shared.embedded.finder import check_server, find_server
+from forebay_shared.embedded.process import ServerProcess
+
+START_WAIT_S = 20.0
+
+
+class Server:
+    """A running server; `url` and the data folder stay the same over restarts."""
+
+    def __init__(self, command: Sequence[str], url: str, log: Path, private: Path) -> None:
+        self.url = url
+        self.log = log
+        self._command = command
+        self._private = private
+        self._process = self._start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def _start(self) -> ServerProcess:
+        process = ServerProcess(self._command, self.log)
+        process.wait_ready(START_WAIT_S)
+        return process
+
+    def stop(self) -> None:
+        """Ends the server in order (SIGTERM), for good. May be called twice."""
+        self._process.stop()
+        shutil.rmtree(self._private, ignore_errors=True)
+
+    def kill(self) -> None:
+        """Ends the server as a crash would (SIGKILL); `restart` brings it back."""
+        self._process.kill()
+
+    def pause(self) -> None:
+        """Stops the process: connections stay open, nothing is answered."""
+        self._process.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Stops the server if it runs, and starts it on the same data and address.
+
+        Keys come back only if it was started with `extra=("--appendonly", "yes")`.
+        """
+        self._process.stop()
+        self._process = self._start()
+
+
+def start_server(
+    folder: str | os.PathLike[str],
+    *,
+    binary: str | os.PathLike[str] | None = None,
+    port: int | None = None,
+    extra: Sequence[str] = (),
+) -> Server:
+    """Starts a server with its data in `folder` and returns when it answers.
+
+    It listens on a private unix socket; with `port` on 127.0.0.1 instead (0 picks a free one).
+    `extra` are options in the server's own words, the last of a kind wins. Nothing is persisted
+    unless they say so.
+    """
+    found = find_server() if binary is None else check_server(Path(binary))
+    # Not in `folder`: pytest's folders are longer than a socket's path may be.
+    private = Path(tempfile.mkdtemp(prefix="fb-", dir="/tmp"))
+    if port is None:
+        path = private / "redis.sock"
+        address, url = ["--port", "0", "--unixsocket", str(path)], f"unix://{path}"
+    else:
+        port = port or _free_port()
+        address, url = ["--port", str(port), "--bind", "127.0.0.1"], f"redis://127.0.0.1:{port}"
+    basics = ["--dir", os.fspath(folder), "--appendonly", "no", "--save", "", "--daemonize", "no"]
+    command = [str(found.path), *address, *basics, *extra]
+    return Server(command, url, Path(folder) / "server.log", private)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
