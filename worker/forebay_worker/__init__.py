@@ -1,0 +1,1 @@
+"""The process beside each engine: takes requests, runs them, writes their results."""
