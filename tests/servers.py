@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -9,6 +10,8 @@ import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from redis.asyncio import Redis
 
 from forebay_shared.embedded.finder import check_server, find_server
 from forebay_shared.embedded.process import ServerProcess
@@ -85,6 +88,13 @@ def start_server(
     basics = ["--dir", os.fspath(folder), "--appendonly", "no", "--save", "", "--daemonize", "no"]
     command = [str(found.path), *address, *basics, *extra]
     return Server(command, url, Path(folder) / "server.log", private)
+
+
+async def wait_blocked(server: Server, count: int) -> None:
+    """Returns when `count` clients are blocked in the server; asks as fast as it answers."""
+    async with asyncio.timeout(5), Redis.from_url(server.url) as observer:
+        while (await observer.info("clients"))["blocked_clients"] != count:
+            pass
 
 
 def _free_port() -> int:

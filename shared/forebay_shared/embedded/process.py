@@ -76,7 +76,7 @@ class ServerProcess:
     ) -> None:
         self._log = BoundedLog(log)
         self._log_path = log
-        self._last: deque[bytes] = deque(maxlen=8)
+        self._last: deque[bytes] = deque(maxlen=12)
         self._spoke = threading.Event()
         self._ready = False
         self._guard: subprocess.Popen[bytes] | None = None
