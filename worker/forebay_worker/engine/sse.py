@@ -11,7 +11,7 @@ class EventReader:
     copied a fixed number of times, so an event of a megabyte costs no more than its size.
     """
 
-    __slots__ = ("_data", "_tail", "_after_cr")
+    __slots__ = ("_after_cr", "_data", "_tail")
 
     def __init__(self) -> None:
         self._tail: list[bytes] = []
