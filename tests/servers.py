@@ -14,6 +14,7 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from forebay_shared.embedded.finder import check_server, find_server
+from forebay_shared.embedded.folder import ServerFolder
 from forebay_shared.embedded.process import ServerProcess
 
 START_WAIT_S = 20.0
@@ -95,6 +96,15 @@ async def wait_blocked(server: Server, count: int) -> None:
     async with asyncio.timeout(5), Redis.from_url(server.url) as observer:
         while (await observer.info("clients"))["blocked_clients"] != count:
             pass
+
+
+def wait_folder_free(state_dir: Path) -> None:
+    """Returns when no embedded server is left on the folder: its lock goes with its process."""
+    folder = ServerFolder(state_dir)
+    lock = folder.open_lock()
+    free = folder.wait_lock(lock, 5)
+    os.close(lock)
+    assert free, f"still running: {folder.read_record()}"
 
 
 def _free_port() -> int:

@@ -78,14 +78,14 @@ async def test_cancelled_calls_leave_no_reply_behind(redis_url: str) -> None:
     async with connect(redis_url, max_connections=5) as client:
 
         async def echo(number: int) -> None:
-            with anyio.move_on_after(moment.uniform(0, 0.1)):
+            with anyio.move_on_after(moment.uniform(0, 0.2)):
                 replies[number] = await client.echo(str(number))
 
         async with anyio.create_task_group() as group:
             for number in range(500):
                 group.start_soon(echo, number)
         assert await client.echo("after") == b"after"
-    assert 50 < len(replies) < 500
+    assert 0 < len(replies) < 500
     assert replies == {number: str(number).encode() for number in replies}
 
 

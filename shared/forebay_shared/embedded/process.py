@@ -97,7 +97,11 @@ class ServerProcess:
 
         Raises StartFailed, the process being gone, if it ends first or takes longer than `wait_s`.
         """
-        self._spoke.wait(wait_s)
+        try:
+            self._spoke.wait(wait_s)
+        except BaseException:  # a Ctrl-C while much data loads
+            self.kill()
+            raise
         if self._ready:
             return
         slow = self.alive and not self._spoke.is_set()
