@@ -1,0 +1,46 @@
+"""The only caller of the function library: one method per function, replies as named values."""
+
+from forebay_shared.calls.duties import Duties, Swept
+from forebay_shared.calls.intake import (
+    Admission,
+    Admitted,
+    Intake,
+    Limits,
+    Refusal,
+    Seen,
+    Shown,
+)
+from forebay_shared.calls.leases import (
+    Emission,
+    Ending,
+    Grant,
+    Held,
+    Leases,
+    Release,
+    Take,
+    Taken,
+)
+from forebay_shared.calls.library import Library
+from forebay_shared.calls.operator import Operator
+
+__all__ = [
+    "Admission",
+    "Admitted",
+    "Duties",
+    "Emission",
+    "Ending",
+    "Grant",
+    "Held",
+    "Intake",
+    "Leases",
+    "Library",
+    "Limits",
+    "Operator",
+    "Refusal",
+    "Release",
+    "Seen",
+    "Shown",
+    "Swept",
+    "Take",
+    "Taken",
+]

@@ -1,0 +1,231 @@
+"""What workers call: take, renew, emit, finish, release.
+
+A lease is the fence: `<worker>/<call>`, the worker's id and the number of the take that granted
+the request. A write is accepted only while the record is `running` under exactly this lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from forebay_shared.calls.library import Argument, Library
+from forebay_shared.records import WIRE_VERSION, Result, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """One call for work. `call` grows by one with each new call and is repeated until answered.
+
+    `slots`: all slots of the worker. `count`: most grants now. `free`: per class that this worker
+    serves now, most grants of that class.
+    """
+
+    worker: str
+    call: int
+    slots: int
+    count: int
+    free: Mapping[str, int]
+
+    def arguments(self) -> list[Argument]:
+        row: list[Argument] = [self.worker, self.call, self.slots, WIRE_VERSION, self.count]
+        row.append(len(self.free))
+        for name, most in self.free.items():
+            row += [name, most]
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A request granted under a lease. `take`: how often it was granted, this one included.
+
+    `offset`: chunks that earlier takes have delivered. `solo`: held with no other suspect.
+    """
+
+    request_id: str
+    call: int
+    class_name: str
+    tenant: str
+    take: int
+    attempts: int
+    crashes: int
+    offset: int
+    solo: bool
+    left_ms: int
+    head: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Answer to a take. `backlog`: takeable requests per served class after it."""
+
+    grants: list[Grant]
+    backlog: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A request that this worker runs: what it has used so far."""
+
+    request_id: str
+    call: int
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """New chunks of one streamed request. `offset`: chunks that came before these.
+
+    A chunk is (event, resume): the client-visible event's data, and what a later attempt needs to
+    continue after it (opaque to the library, may be empty).
+    """
+
+    request_id: str
+    call: int
+    offset: int
+    usage: Usage
+    chunks: Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of one request: its result, and the chunks that were not emitted yet (≤ 1 MiB)."""
+
+    request_id: str
+    call: int
+    result: Result
+    offset: int = 0
+    chunks: Sequence[tuple[bytes, bytes]] = ()
+
+
+class Blame(StrEnum):
+    """Why a running request is given back."""
+
+    BLAMELESS = "blameless"
+    """Drain, preemption, engine not reached or busy, a stop the worker saw coming."""
+    ATTEMPT = "attempt"
+    """The engine is well and answered with an error."""
+    CRASHED = "crashed"
+    """The engine died after it had accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A running request given back. `jitter` in [-1, 1] spreads the back-off.
+
+    `result`: what is stored if this was the last attempt allowed.
+    """
+
+    request_id: str
+    call: int
+    blame: Blame
+    usage: Usage
+    result: Result
+    jitter: float = 0.0
+
+
+def _usage(usage: Usage) -> list[Argument]:
+    return [usage.prompt, usage.cached, usage.output]
+
+
+def _chunks(chunks: Sequence[tuple[bytes, bytes]]) -> list[Argument]:
+    row: list[Argument] = [len(chunks)]
+    for event, resume in chunks:
+        row += [event, resume]
+    return row
+
+
+def _ending(one: Ending) -> list[Argument]:
+    row: list[Argument] = [one.request_id, one.call, one.result.state, one.result.reason]
+    row += [*_usage(one.result.usage), one.result.head(), one.result.body, one.offset]
+    return row + _chunks(one.chunks)
+
+
+def _endings(endings: Sequence[Ending]) -> list[Argument]:
+    row: list[Argument] = [len(endings)]
+    for one in endings:
+        row += _ending(one)
+    return row
+
+
+def _grant(row: list[Any]) -> Grant:
+    request_id, class_name, tenant = (value.decode() for value in row[:3])
+    call, take, attempts, crashes, offset, solo, left_ms = (int(value) for value in row[3:10])
+    return Grant(
+        request_id, call, class_name, tenant, take, attempts, crashes, offset,
+        bool(solo), left_ms, row[10], row[11],
+    )  # fmt: skip
+
+
+def _taken(row: list[Any]) -> Taken:
+    names = [name.decode() for name in row[1][::2]]
+    return Taken([_grant(one) for one in row[0]], dict(zip(names, map(int, row[1][1::2]), strict=True)))
+
+
+def _answers(rows: list[bytes]) -> list[str]:
+    return [row.decode() for row in rows]
+
+
+class Leases:
+    """Calls of a worker. Answers per item are words, in the order of the items.
+
+    `ok`; `lost`: the lease is not this worker's any more, nothing was written; `gap`: chunks are
+    missing before `offset`, nothing was written; `large`: output would be longer than allowed,
+    nothing was written.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    async def take(self, take: Take) -> Taken:
+        """Grant up to `take.count` requests by the fairness rule.
+
+        The same call number answers with the same grants that are still held and grants nothing
+        new; a lower one gets an empty answer.
+        """
+        return _taken(await self._library.call("take", *take.arguments()))
+
+    async def finish(self, worker: str, endings: Sequence[Ending]) -> list[str]:
+        """End requests with their results: per item `ok`, `lost`, `gap` or `large`.
+
+        `large`: result and output together are longer than allowed; the request ended as `failed`
+        with reason `result_too_large`. A repeat answers as the first did.
+        """
+        return _answers(await self._library.call("finish", worker, *_endings(endings)))
+
+    async def finish_take(self, endings: Sequence[Ending], take: Take) -> tuple[list[str], Taken]:
+        """`finish`, then `take`, in one atomic call."""
+        reply = await self._library.call(
+            "finish_take", take.worker, *_endings(endings), *take.arguments()
+        )
+        return _answers(reply[0]), _taken(reply[1])
+
+    async def renew(self, worker: str, held: Sequence[Held]) -> list[str]:
+        """Renew up to 100 leases: per item `ok` or `lost`. Tokens so far are charged."""
+        arguments: list[Argument] = [worker, len(held)]
+        for one in held:
+            arguments += [one.request_id, one.call, *_usage(one.usage)]
+        return _answers(await self._library.call("renew", *arguments))
+
+    async def emit(self, worker: str, emissions: Sequence[Emission]) -> list[str]:
+        """Append chunks of up to 100 streams: per item `ok`, `lost`, `gap` or `large`.
+
+        Chunks at or below the record's offset are not appended again, so a repeat is harmless.
+        """
+        arguments: list[Argument] = [worker, len(emissions)]
+        for one in emissions:
+            arguments += [one.request_id, one.call, one.offset, *_usage(one.usage)]
+            arguments += _chunks(one.chunks)
+        return _answers(await self._library.call("emit", *arguments))
+
+    async def release(self, worker: str, releases: Sequence[Release]) -> list[str]:
+        """Give requests back: per item the new state (`queued`, `failed`, `dead`) or `lost`."""
+        arguments: list[Argument] = [worker, len(releases)]
+        for one in releases:
+            arguments += [one.request_id, one.call, one.blame.value, one.jitter]
+            arguments += [*_usage(one.usage), one.result.reason]
+            arguments += [one.result.head(), one.result.body]
+        return _answers(await self._library.call("release", *arguments))

@@ -1,0 +1,316 @@
+-- take: which class, which flow, which entry, and the grant.
+
+local T = {PAYLOAD_BYTES = 1048576, SCAN = 16}
+
+function T.read(r)
+  local t = {worker = P.word(r), call = P.number(r), slots = P.number(r), wire = P.number(r)}
+  t.count, t.free, t.classes = P.number(r), {}, {}
+  for i = 1, P.count(r) do
+    t.classes[i] = P.word(r)
+    t.free[t.classes[i]] = P.number(r)
+  end
+  if t.count > 100 then r.bad = r.bad or 'a take grants at most 100' end
+  if t.worker == '' or string.find(t.worker, '[@/|]') then r.bad = r.bad or 'a bad worker id' end
+  return t
+end
+
+function T.row(q, t, record, head, body)
+  return {record.id, record.class, record.tenant, t.call, tonumber(record.takes),
+    tonumber(record.attempts), tonumber(record.crashes), tonumber(record.offset),
+    record.solo == '1' and 1 or 0, tonumber(record.deadline) - q.now, head, body}
+end
+
+-- The same call again: the grants of it that are still held.
+function T.again(q, t, known)
+  local rows = {}
+  for i = 2, #known do
+    local record = M.load(q, known[i])
+    if M.held(q, record, t.worker, t.call) then
+      local entry = M.entry(record)
+      local found = redis.call('XRANGE', record.queue, entry, entry)[1]
+      if found then
+        local fields = P.flat(found[2])
+        rows[#rows + 1] = T.row(q, t, record, fields.head, fields.body)
+      end
+    end
+  end
+  return rows
+end
+
+-- Suspects: a worker with `slots` holds at most max(1, slots/4^c) requests with c or more crashes;
+-- one whose cap is 1 is held with no other that has ever crashed.
+function T.cap(slots, crashes)
+  return math.max(1, math.floor(slots / 4 ^ crashes))
+end
+
+function T.held_suspects(q, t)
+  if t.suspects then return t.suspects end
+  t.suspects = {}
+  for field, crashes in pairs(P.flat(redis.call('HGETALL', K.worker(q, t.worker)))) do
+    if string.sub(field, 1, 8) == 'suspect:' then
+      t.suspects[#t.suspects + 1] = tonumber(crashes)
+    end
+  end
+  return t.suspects
+end
+
+function T.may_hold(q, t, crashes)
+  local held = T.held_suspects(q, t)
+  if #held > 0 and T.cap(t.slots, crashes) == 1 then return false end
+  for _, other in ipairs(held) do
+    if T.cap(t.slots, other) == 1 then return false end
+  end
+  for least = 1, crashes do
+    local count = 0
+    for _, other in ipairs(held) do
+      if other >= least then count = count + 1 end
+    end
+    if count >= T.cap(t.slots, least) then return false end
+  end
+  return true
+end
+
+-- The oldest suspect of the class that this worker may hold now, among the first 16.
+function T.suspect(q, t, class)
+  for _, id in ipairs(redis.call('ZRANGE', K.suspects(q, class), 0, T.SCAN - 1)) do
+    local record = M.load(q, id)
+    if record and tonumber(record.wire) <= t.wire and T.may_hold(q, t, tonumber(record.crashes)) then
+      return record
+    end
+  end
+end
+
+-- The flow with the smallest S that is not left for newer workers.
+function T.flow(q, t, class)
+  for _, flow in ipairs(redis.call('ZRANGE', K.ready(q, class), 0, T.SCAN - 1)) do
+    if not t.newer[flow] then return flow end
+  end
+end
+
+-- The next entry of a flow and its fields: given-back ones first, in order of arrival.
+function T.read_entry(q, t, class, flow, queue)
+  if redis.call('ZSCORE', K.returned(q, class), flow) then
+    local row = redis.pcall('XPENDING', queue, P.GROUP, '-', '+', 1, '@returned')
+    if not row.err and row[1] then
+      local got = redis.pcall('XCLAIM', queue, P.GROUP, t.worker, 0, row[1][1])
+      if not got.err and got[1] then return got[1][1], got[1][2] end
+      redis.pcall('XACK', queue, P.GROUP, row[1][1])
+      return row[1][1], nil
+    end
+  end
+  local got = redis.pcall('XREADGROUP', 'GROUP', P.GROUP, t.worker, 'COUNT', 1, 'STREAMS', queue, '>')
+  if got and got.err then
+    redis.call('XGROUP', 'CREATE', queue, P.GROUP, '0', 'MKSTREAM')
+    got = redis.call('XREADGROUP', 'GROUP', P.GROUP, t.worker, 'COUNT', 1, 'STREAMS', queue, '>')
+  end
+  if not got or not got[1] then return nil end
+  return got[1][2][1][1], got[1][2][1][2]
+end
+
+-- Nothing can be read though the indexes say otherwise: foreign hands. The index is mended here, the
+-- records that lost their entries are found by the audit.
+function T.mend_flow(q, class, flow, queue)
+  local record = {class = class, flow = flow, queue = queue}
+  redis.call('ZREM', K.returned(q, class), flow)
+  M.recount(q, record)
+  E.drop_empty(q, queue, flow)
+  F.close_flow(q, class, flow)
+end
+
+-- The record of an entry, or nil where the entry is not ours: then it is a dead letter.
+function T.record_of(q, class, tenant, queue, entry, fields)
+  local map = P.flat(fields)
+  local record = map.id and map.head and map.body and M.load(q, map.id)
+  if record and record.state == 'queued' and M.entry(record) == entry and record.queue == queue then
+    return record, map
+  end
+  E.bury_foreign(q, queue, class, tenant, entry, fields)
+  return nil
+end
+
+-- A given-back entry was deleted by foreign hands: its record ends, loudly.
+function T.lose(q, class, entry)
+  local number = string.match(entry, '^(%d+)')
+  local id = redis.call('ZRANGEBYSCORE', K.waiting(q, class), number, number)[1]
+  local record = id and M.load(q, id)
+  if record then E.close(q, record, 'dead', 'lost') end
+end
+
+-- An entry whose wire version is newer than the worker's stays for newer workers, at its place.
+function T.leave_for_newer(q, t, record)
+  t.newer[record.flow] = true
+  if record.place == 'waiting' then
+    M.shift(K.depth(q, record.class), record.flow, -1)
+    M.shift(K.sizes(q, record.class), record.flow, -tonumber(record.bytes))
+    redis.call('ZINCRBY', K.returned(q, record.class), 1, record.flow)
+    record.place = 'returned'
+    M.save(q, record, 'place')
+  end
+  M.claim(q, record, '@returned')
+  M.tidy_consumer(q, record, t.worker)
+end
+
+-- One entry of a flow, or nil with `again` where something else was done on the way.
+function T.next_of_flow(q, t, class, flow)
+  local queue, tenant = K.queue(q, flow, 0), string.sub(flow, #class + 2)
+  local entry, fields = T.read_entry(q, t, class, flow, queue)
+  if not entry then
+    T.mend_flow(q, class, flow, queue)
+    return nil
+  end
+  if not fields then
+    T.lose(q, class, entry)
+    return nil
+  end
+  local record, map = T.record_of(q, class, tenant, queue, entry, fields)
+  if not record then
+    E.drop_empty(q, queue, flow)
+    return nil
+  end
+  if tonumber(record.wire) > t.wire then
+    T.leave_for_newer(q, t, record)
+  elseif tonumber(record.deadline) <= q.now then
+    E.close(q, record, 'expired', 'deadline')
+  else
+    return record, map
+  end
+end
+
+function T.next_suspect(q, t, record)
+  local got = redis.pcall('XCLAIM', record.queue, P.GROUP, t.worker, 0, M.entry(record))
+  if got.err or not got[1] then
+    E.close(q, record, 'dead', 'lost')
+  elseif tonumber(record.deadline) <= q.now then
+    E.close(q, record, 'expired', 'deadline')
+  else
+    return record, P.flat(got[1][2])
+  end
+end
+
+-- Charges both levels and makes the request running under the lease <worker>/<call>.
+function T.grant(q, t, list, chosen, strict, record)
+  local class, from = record.class, record.place
+  local expected, charged = F.estimate(q, record), tonumber(record.charged)
+  local add = math.max(0, expected - charged)
+  P.set(q, 'lmax', math.max(P.get(q, 'lmax', 0), expected))
+  F.charge_class(q, list, chosen, strict, add)
+  F.charge_flow(q, class, record.flow, tonumber(record.flow_weight), add, from ~= 'suspect')
+  M.leave_place(q, record, true)
+  record.state, record.place = 'running', ''
+  record.lease = t.worker .. '/' .. P.text(t.call)
+  record.takes, record.charged, record.weight = tonumber(record.takes) + 1, charged + add, chosen.weight
+  record.taken, record.solo = q.now, 0
+  if tonumber(record.crashes) > 0 then T.note_suspect(q, t, record) end
+  P.add(q, 'running', 1)
+  P.add(q, 'running:' .. class, 1)
+  redis.call('ZADD', K.leases(q), q.now + q.settings.lease_ms, record.id)
+  M.save(q, record, 'state', 'place', 'lease', 'takes', 'charged', 'weight', 'taken', 'solo')
+end
+
+function T.note_suspect(q, t, record)
+  local crashes, key = tonumber(record.crashes), K.worker(q, t.worker)
+  t.suspects[#t.suspects + 1] = crashes
+  if T.cap(t.slots, crashes) == 1 then record.solo = '1' end
+  redis.call('HSET', key, 'suspect:' .. record.id, crashes)
+  redis.call('PEXPIRE', key, 10 * q.settings.worker_ttl_ms)
+end
+
+-- One step of a take: a grant, something ended on the way, or a class found without a candidate.
+function T.step(q, t)
+  local list = F.waiting_classes(q)
+  local chosen, strict = F.choose_class(q, list, t.eligible)
+  if not chosen then return 'none' end
+  local class = chosen.name
+  local suspect, flow = T.suspect(q, t, class), nil
+  if not suspect then flow = T.flow(q, t, class) end
+  if not suspect and not flow then
+    t.eligible[class] = nil
+    return 'blocked'
+  end
+  local record, fields
+  if suspect then
+    record, fields = T.next_suspect(q, t, suspect)
+  else
+    record, fields = T.next_of_flow(q, t, class, flow)
+  end
+  if not record then return 'passed' end
+  if not strict then F.bound_windup(q, list, t.eligible, chosen) end
+  T.grant(q, t, list, chosen, strict, record)
+  t.rows[#t.rows + 1] = T.row(q, t, record, fields.head, fields.body)
+  t.bytes = t.bytes + #fields.head + #fields.body
+  t.granted[class] = true
+  t.free[class] = t.free[class] - 1
+  if t.free[class] <= 0 then t.eligible[class] = nil end
+  return 'granted'
+end
+
+function T.grants(q, t)
+  t.rows, t.bytes, t.granted, t.newer, t.eligible = {}, 0, {}, {}, {}
+  for class, free in pairs(t.free) do
+    if free > 0 then t.eligible[class] = true end
+  end
+  local passed = 0
+  while #t.rows < t.count and t.bytes < T.PAYLOAD_BYTES and passed < 100 do
+    local what = T.step(q, t)
+    if what == 'none' then break end
+    if what == 'passed' then passed = passed + 1 end
+  end
+end
+
+-- One wake-up more for the next worker where entries remain; none for an empty class.
+function T.bells(q, t)
+  local backlog = {}
+  for _, class in ipairs(t.classes) do
+    local left = redis.call('ZCARD', K.waiting(q, class)) + redis.call('ZCARD', K.suspects(q, class))
+    backlog[#backlog + 1], backlog[#backlog + 2] = class, left
+    if left == 0 then
+      redis.call('DEL', K.bell(q, class))
+    elseif t.granted and t.granted[class] then
+      M.ring(q, class)
+    end
+  end
+  return backlog
+end
+
+function T.remember(q, t)
+  local key = K.grant(q, t.worker)
+  redis.call('DEL', key)
+  redis.call('RPUSH', key, P.text(t.call))
+  for _, row in ipairs(t.rows) do redis.call('RPUSH', key, row[1]) end
+  redis.call('PEXPIRE', key, 4 * q.settings.lease_ms)
+end
+
+function T.run(q, t)
+  local known = redis.call('LRANGE', K.grant(q, t.worker), 0, -1)
+  local last = tonumber(known[1]) or -1
+  if t.call < last then return {{}, {}} end
+  if t.call == last then return {T.again(q, t, known), T.bells(q, t)} end
+  t.rows = {}
+  if q.clock.paused ~= '1' then T.grants(q, t) end
+  T.remember(q, t)
+  return {t.rows, T.bells(q, t)}
+end
+
+-- take(worker, call, slots, wire, count, n, n x (class, free))
+-- Guarantee: grants up to `count` requests by the fairness rule, each under the lease <worker>/<call>;
+--   the same call number grants nothing new and names the grants of it that are still held; a lower
+--   one gets nothing. Expired and undecodable ones end on the way. Stops at 1 MiB of payload.
+-- KEYS: layout, never.
+-- ARGV: worker id, call number (grows by one with each new call), all slots, highest wire version
+--   known, most grants, n classes, then per class: name, most grants of it.
+-- Returns: {grants, backlog}: grants {id, class, tenant, call, take, attempts, crashes, offset,
+--   solo 0/1, ms until the deadline, head, body}; backlog {class, takeable requests left, ...}.
+-- Flags: allow-oom.
+local function take(keys, args)
+  local q, wrong = P.open(keys)
+  if not q then return wrong end
+  local r = P.reader(args)
+  local t = T.read(r)
+  wrong = P.refuse(r)
+  if wrong then return wrong end
+  local answer = T.run(q, t)
+  P.close(q)
+  return answer
+end
+
+redis.register_function{function_name = 'forebay_take_@HASH@', callback = take, flags = {'allow-oom'}}
