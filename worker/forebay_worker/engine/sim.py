@@ -18,6 +18,7 @@ A text that would end before n tokens fails where it would end.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from forebay_worker.engine.base import (
@@ -25,6 +26,7 @@ from forebay_worker.engine.base import (
     Chunk,
     EngineBroken,
     EngineCall,
+    EngineError,
     EngineEvent,
     EngineRejected,
     EngineUnreachable,
@@ -34,6 +36,7 @@ from forebay_worker.engine.profile import DEFAULT, PROFILES, Profile
 from forebay_worker.engine.sim_answer import ChunkWriter, TextAnswer
 from forebay_worker.engine.sim_batch import Batch
 from forebay_worker.engine.sim_fields import Body, parse_body
+from forebay_worker.engine.sim_log import CallRecord, Totals
 from forebay_worker.engine.sim_pooling import (
     PoolingRequest,
     read_embedding,
@@ -41,7 +44,7 @@ from forebay_worker.engine.sim_pooling import (
     read_score,
 )
 from forebay_worker.engine.sim_request import Setting, TextRequest, read_chat, read_completion
-from forebay_worker.engine.sim_run import Run, Totals
+from forebay_worker.engine.sim_run import Run
 from forebay_worker.engine.sim_writer import Delta
 
 _Reader = Callable[[EngineCall, Body, Setting], TextRequest | PoolingRequest]
@@ -54,6 +57,8 @@ _READERS: dict[str, _Reader] = {
 }
 # A batch later than this (the process was stopped) starts anew instead of catching up.
 _MOST_LATE_S = 0.1
+# Calls remembered, oldest forgotten first.
+_MOST_CALLS = 100_000
 # An instant stream lets others run every so many tokens.
 _TOKENS_A_TURN = 32
 
@@ -74,6 +79,7 @@ class SimEngine:
     ) -> None:
         self.profile = _profile(profile)
         self.totals = Totals()
+        self.calls: deque[CallRecord] = deque(maxlen=_MOST_CALLS)
         if not models or speed <= 0:
             raise ValueError("a simulated engine needs a model and a speed above zero")
         self._setting = Setting(tuple(models), seed, self.profile.max_model_len)
@@ -91,7 +97,7 @@ class SimEngine:
 
     async def close(self) -> None:
         """Stop; running calls end with EngineBroken."""
-        self.crash()
+        self._die()
         task, self._scheduler = self._scheduler, None
         if task is not None:
             task.cancel()
@@ -99,10 +105,7 @@ class SimEngine:
 
     def crash(self) -> None:
         """Die: running calls end with EngineBroken, new ones with EngineUnreachable."""
-        self._alive = False
-        for run in tuple(self._runs):
-            self._drop(run)
-            run.fail(EngineBroken("the engine died"))
+        self._die()
 
     def restart(self) -> None:
         """Live again after a crash, with nothing running and counters at zero."""
@@ -137,31 +140,47 @@ class SimEngine:
 
     async def generate(self, call: EngineCall) -> AsyncGenerator[EngineEvent]:
         self._require_alive()
-        read = _READERS.get(call.path)
-        if read is None:
-            raise EngineRejected(404, "application/json", b'{"detail":"Not Found"}')
-        request = read(call, parse_body(call.body), self._setting)
-        run = Run(request, self.totals, self.crash)
-        self._runs.add(run)
+        record = CallRecord(call.request_id)
+        self.calls.append(record)
+        run: Run | None = None
         try:
+            request = self._read(call)
+            run = Run(request, record, self.totals, self.crash)
             self._admit(run)
-            if isinstance(request, PoolingRequest):
-                await self._next(run)
-                yield Answer(200, "application/json", request.answer())
-            elif request.form.stream:
+            if isinstance(request, TextRequest) and request.form.stream:
                 writer = ChunkWriter(request)
                 while deltas := await self._next(run):
                     for data in writer.chunks(deltas):
                         yield Chunk(data)
                 for data in writer.closing():
                     yield Chunk(data)
+                record.end("done")
             else:
-                deltas = await self._next(run)
-                yield Answer(200, "application/json", TextAnswer(request).whole(deltas))
+                answer = _answer(request, await self._next(run))
+                record.end("done")
+                yield answer
+        except EngineError:
+            record.end("failed")
+            raise
         finally:
+            record.end("aborted")
+            if run is not None:
+                self._drop(run)
+
+    def _read(self, call: EngineCall) -> TextRequest | PoolingRequest:
+        read = _READERS.get(call.path)
+        if read is None:
+            raise EngineRejected(404, "application/json", b'{"detail":"Not Found"}')
+        return read(call, parse_body(call.body), self._setting)
+
+    def _die(self) -> None:
+        self._alive = False
+        for run in tuple(self._runs):
             self._drop(run)
+            run.fail(EngineBroken("the engine died"))
 
     def _admit(self, run: Run) -> None:
+        self._runs.add(run)
         run.enter()
         if not self.profile.instant:
             for sequence in run.make_sequences():
@@ -204,6 +223,14 @@ class SimEngine:
     def _require_alive(self) -> None:
         if not self._alive:
             raise EngineUnreachable("the simulated engine is not running")
+
+
+def _answer(request: TextRequest | PoolingRequest, deltas: list[Delta]) -> Answer:
+    if isinstance(request, PoolingRequest):
+        body = request.answer()
+    else:
+        body = TextAnswer(request).whole(deltas)
+    return Answer(200, "application/json", body)
 
 
 def _profile(profile: Profile | str) -> Profile:

@@ -13,7 +13,7 @@ Body = dict[str, Any]
 def error_body(status: int, kind: str, message: str, param: str | None = None) -> bytes:
     """An error as vLLM writes it."""
     error = {"message": message, "type": kind, "param": param, "code": status}
-    return json.dumps({"error": error}, ensure_ascii=False).encode()
+    return json.dumps({"error": error}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def refuse(

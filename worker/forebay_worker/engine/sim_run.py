@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 from forebay_worker.engine.base import EngineBroken, EngineBusy, EngineError, EngineFailed
 from forebay_worker.engine.sim_batch import Sequence
 from forebay_worker.engine.sim_fields import error_body
+from forebay_worker.engine.sim_log import CallRecord, Totals
 from forebay_worker.engine.sim_pooling import PoolingRequest
 from forebay_worker.engine.sim_request import TextRequest
 from forebay_worker.engine.sim_writer import Delta, Writer
@@ -19,33 +18,32 @@ from forebay_worker.engine.sim_writer import Delta, Writer
 _AT_THE_DOOR = frozenset({"500", "503", "broken", "crash"})
 
 
-@dataclass(slots=True)
-class Totals:
-    """Counters since the engine started."""
-
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
-    finished: Counter[str] = field(default_factory=Counter)
-    """Sequences by finish reason."""
-
-
 class Run:
     """A call's sequences on one side, the one who waits for their tokens on the other."""
 
     def __init__(
-        self, request: TextRequest | PoolingRequest, totals: Totals, crash: Callable[[], None]
+        self,
+        request: TextRequest | PoolingRequest,
+        record: CallRecord,
+        totals: Totals,
+        crash: Callable[[], None],
     ) -> None:
         self.request = request
         self.stream = isinstance(request, TextRequest) and request.form.stream
         self.writers = request.writers if isinstance(request, TextRequest) else []
         self.sequences: list[Sequence] = []
         self.open = len(self.writers) or len(request.prompts)
-        self.said = 0
+        self._record = record
         self._totals = totals
         self._crash = crash
         self._deltas: list[Delta] = []
         self._failure: EngineError | None = None
         self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def said(self) -> int:
+        """Tokens of all choices so far."""
+        return self._record.output_tokens
 
     def enter(self) -> None:
         """Count the prompts. Raises what is ordered to fail at once."""
@@ -106,10 +104,12 @@ class Run:
         """One token; True when the batch is done with this choice."""
         delta = writer.next()
         fault = self.request.common.fault
-        if fault is not None and (self.said >= fault.after_tokens or delta.finish is not None):
+        if fault is not None and (
+            self._record.output_tokens >= fault.after_tokens or delta.finish is not None
+        ):
             self._strike(fault.kind)
             return True
-        self.said += 1
+        self._record.output_tokens += 1
         self._totals.generation_tokens += 1
         self._add(delta)
         return delta.finish is not None
