@@ -1,30 +1,30 @@
 """Errors that Forebay answers with, as one tree.
 
-    ForebayError
-    ├─ InvalidRequest          400   the request cannot be read; `param` names the field
-    ├─ Unauthenticated         401   no key, or an unknown one
-    ├─ PermissionDenied        403   the key may not do this
-    ├─ NotFound                404   no such request, or not this tenant's
-    │  └─ ModelNotFound        404   no pool has known this model
-    ├─ Gone                    410   the result's time is over
-    ├─ BodyTooLarge            413   longer than the settings allow
-    ├─ IdempotencyMismatch     422   the key was used with another body
-    ├─ Refused                       nothing was stored; come back after `retry_after_s`
-    │  ├─ TenantLimited        429   a limit of this tenant
-    │  ├─ QueueFull            503   the class or the pool is full
-    │  ├─ PoolDraining         503   the pool takes nothing new
-    │  └─ RedisAway            503   Redis does not answer, is loading or is full
-    ├─ Ended                         the request ended without an answer; `x-should-retry: false`
-    │  ├─ DeadlineExceeded     504   the deadline passed first
-    │  ├─ CrashLoop            500   the request killed the engines that ran it
-    │  ├─ ResultTooLarge       500   result and output are longer than the settings allow
-    │  ├─ Cancelled            499   cancelled before it ended
-    │  ├─ Shed                 503   gave its place to a higher class; may be repeated
-    │  ├─ Interrupted          502   a stream that cannot be continued exactly; may be repeated
-    │  └─ Lost                 500   its entry vanished from Redis
-    └─ Unusable                500   the process cannot work against this Redis (not for clients)
-       ├─ LayoutMismatch             stored keys have another layout; drain and migrate
-       └─ CommandsRefused            the ACL user lacks commands that the library calls
+ForebayError
+├─ InvalidRequest          400   the request cannot be read; `param` names the field
+├─ Unauthenticated         401   no key, or an unknown one
+├─ PermissionDenied        403   the key may not do this
+├─ NotFound                404   no such request, or not this tenant's
+│  └─ ModelNotFound        404   no pool has known this model
+├─ Gone                    410   the result's time is over
+├─ BodyTooLarge            413   longer than the settings allow
+├─ IdempotencyMismatch     422   the key was used with another body
+├─ Refused                       nothing was stored; come back after `retry_after_s`
+│  ├─ TenantLimited        429   a limit of this tenant
+│  ├─ QueueFull            503   the class or the pool is full
+│  ├─ PoolDraining         503   the pool takes nothing new
+│  └─ RedisAway            503   Redis does not answer, is loading or is full
+├─ Ended                         the request ended without an answer; `x-should-retry: false`
+│  ├─ DeadlineExceeded     504   the deadline passed first
+│  ├─ CrashLoop            500   the request killed the engines that ran it
+│  ├─ ResultTooLarge       500   result and output are longer than the settings allow
+│  ├─ Cancelled            499   cancelled before it ended
+│  ├─ Shed                 503   gave its place to a higher class; may be repeated
+│  ├─ Interrupted          502   a stream that cannot be continued exactly; may be repeated
+│  └─ Lost                 500   its entry vanished from Redis
+└─ Unusable                500   the process cannot work against this Redis (not for clients)
+   ├─ LayoutMismatch             stored keys have another layout; drain and migrate
+   └─ CommandsRefused            the ACL user lacks commands that the library calls
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class RedisAway(Refused):
 class Ended(ForebayError):
     """The request ended without an answer; a repeat by the SDK would not help."""
 
-    should_retry = False
+    should_retry: bool | None = False
 
 
 class DeadlineExceeded(Ended):

@@ -24,12 +24,12 @@ class Keys:
 
     @property
     def layout(self) -> str:
-        """string, version of the stored layout. By `found`. Always exists; first key of every call."""
+        """string, version of the stored layout. By `found`, for ever; first key of every call."""
         return self._key("layout")
 
     @property
     def never(self) -> str:
-        """Never exists. Second key of every call: makes a cluster answer TRYAGAIN while slots move."""
+        """Never exists. Second key of every call: a cluster answers TRYAGAIN while slots move."""
         return self._key("never")
 
     def inbox(self, name: str) -> str:

@@ -50,8 +50,8 @@ class Duties:
         row = await self._library.call("sweep", int(forced))
         if not row:
             return None
-        numbers = [int(value) for value in row]
-        return Swept(*numbers[:4], again=bool(numbers[4]))
+        expired, retried, reclaimed, repaired, again = (int(value) for value in row)
+        return Swept(expired, retried, reclaimed, repaired, bool(again))
 
     async def register(self, one: Registration) -> int:
         """Note that a worker lives, and what it serves; the settings' epoch."""

@@ -155,6 +155,32 @@ def _admitted(row: list[Any]) -> Admitted | Refusal:
     return Refusal(kind, _text(row[1]), int(row[2]), _text(row[3]))
 
 
+def _shown(row: list[Any]) -> Shown:
+    request_id, state, class_name, tenant, model = (_text(value) for value in row[:5])
+    takes, attempts, crashes, offset, *times_ms = (int(value) for value in row[8:17])
+    admitted_ms, taken_ms, ended_ms, deadline_ms, now_ms = times_ms
+    return Shown(
+        request_id=request_id,
+        state=state,
+        class_name=class_name,
+        tenant=tenant,
+        model=model,
+        stream=bool(int(row[5])),
+        rank=int(row[6]),
+        waits_for=_text(row[7]),
+        takes=takes,
+        attempts=attempts,
+        crashes=crashes,
+        offset=offset,
+        admitted_ms=admitted_ms,
+        taken_ms=taken_ms,
+        ended_ms=ended_ms,
+        deadline_ms=deadline_ms,
+        now_ms=now_ms,
+        result=row[17],
+    )
+
+
 class Intake:
     """Calls of a producer."""
 
@@ -208,10 +234,4 @@ class Intake:
         row = await self._library.call("show", request_id, tenant)
         if not row:
             return None
-        texts = [_text(value) for value in row[:5]]
-        stream, rank = bool(int(row[5])), int(row[6])
-        numbers = [int(value) for value in row[8:17]]
-        return Shown(
-            texts[0], texts[1], texts[2], texts[3], texts[4], stream, rank, _text(row[7]),
-            *numbers, result=row[17],
-        )  # fmt: skip
+        return _shown(row)

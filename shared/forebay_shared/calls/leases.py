@@ -162,7 +162,9 @@ def _grant(row: list[Any]) -> Grant:
 
 def _taken(row: list[Any]) -> Taken:
     names = [name.decode() for name in row[1][::2]]
-    return Taken([_grant(one) for one in row[0]], dict(zip(names, map(int, row[1][1::2]), strict=True)))
+    return Taken(
+        [_grant(one) for one in row[0]], dict(zip(names, map(int, row[1][1::2]), strict=True))
+    )
 
 
 def _answers(rows: list[bytes]) -> list[str]:

@@ -26,6 +26,11 @@ class Operator:
     async def status(self) -> dict[str, Any]:
         """The pool as a JSON-like value: state, classes, ledger, workers, models, identities."""
         value: dict[str, Any] = json.loads(await self._library.call("status"))
+        for name in ("workers", "models"):
+            value[name] = value[name] or []  # Lua cannot tell an empty list from an empty table
+        for worker in value["workers"]:
+            for name in ("classes", "models", "about"):
+                worker[name] = json.loads(worker[name])
         return value
 
     async def switch(self, *, paused: bool | None = None, draining: bool | None = None) -> None:

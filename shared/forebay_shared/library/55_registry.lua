@@ -44,7 +44,7 @@ local function register(keys, args)
   local key = K.worker(q, worker)
   local recount = G.note_slots(q, worker, slots)
   redis.call('HSET', key, 'state', state, 'slots', slots, 'held', held, 'classes', classes,
-    'about', about, 'models', cjson.encode(models), 'seen', q.now)
+    'about', about, 'models', #models > 0 and cjson.encode(models) or '[]', 'seen', q.now)
   redis.call('PEXPIRE', key, 10 * q.settings.worker_ttl_ms)
   redis.call('ZADD', K.workers(q), q.now, worker)
   for _, model in ipairs(models) do redis.call('ZADD', K.models(q), q.now, model) end
