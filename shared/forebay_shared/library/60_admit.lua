@@ -37,48 +37,71 @@ function A.known(q, one)
 end
 
 -- Booked returns -----------------------------------------------------------------------------------
--- A limit B in use by `backlog` empties at rate mu. Who is refused is booked behind those booked
--- before: booked := max(booked, now + (backlog - kept B)/mu) + cost/mu. A share of B is kept for
--- those who were refused, so that their return succeeds.
+-- A limit is {name, what is answered, bound B, backlog, cost of this request in its unit, rate at which
+-- it empties per ms}. Who is refused is booked behind those booked before:
+--   booked := max(booked, now + (backlog - target)/rate) + cost/rate,  at most one clamp ahead.
+-- A share of a depth is kept for those who were refused, so that their return succeeds; the target is
+-- the depth without that share. Only Retry-After comes from `booked`, never a refusal.
 
 function A.is_returner(q, limit, one)
   if one.fingerprint == '' then return false end
-  local due = tonumber(redis.call('ZSCORE', K.refused(q, limit), one.fingerprint))
+  local due = tonumber(redis.call('ZSCORE', K.refused(q, limit.name), one.fingerprint))
   return due ~= nil and due >= q.now - 30000
 end
 
-function A.kept(q, limit, bound)
-  local waiting = redis.call('ZCOUNT', K.refused(q, limit), q.now - 30000, '+inf')
-  return math.min(math.floor(bound * q.settings.kept_share), waiting)
+function A.kept(q, limit, one)
+  local waiting = redis.call('ZCOUNT', K.refused(q, limit.name), q.now - 30000, '+inf')
+  if waiting == 0 or A.is_returner(q, limit, one) then return 0 end
+  return math.min(math.floor(limit.bound * q.settings.kept_share), waiting)
 end
 
-function A.book(q, limit, one, backlog, bound, cost)
-  local key, clamp = K.refused(q, limit), q.settings.retry_clamp_ms
-  local known = one.fingerprint ~= '' and tonumber(redis.call('ZSCORE', key, one.fingerprint))
-  if known and known > q.now then return known - q.now end
-  local rate, field = F.drain_rate(q, limit), 'booked:' .. limit
-  local target = bound * (1 - q.settings.kept_share)
-  local wait = rate > 0 and math.max(0, backlog - target) / rate or clamp
-  local booked = math.max(P.get(q, field, 0), q.now + wait) + (rate > 0 and cost / rate or 0)
-  booked = math.ceil(math.min(booked, q.now + clamp))
-  P.set(q, field, booked)
-  if one.fingerprint ~= '' then
-    redis.call('ZADD', key, booked, one.fingerprint)
-    redis.call('ZREMRANGEBYSCORE', key, '-inf', q.now - 30001)
-    redis.call('ZREMRANGEBYRANK', key, 0, -10001)
-    redis.call('PEXPIRE', key, clamp + 60000)
+-- `booked` of class and pool is in the clock, of a tenant in its own hash: no tenant grows the clock.
+function A.booked(q, limit)
+  if not limit.tenant then return P.get(q, 'booked:' .. limit.name, 0) end
+  return tonumber(redis.call('HGET', K.limits(q, limit.tenant), 'booked:' .. limit.name)) or 0
+end
+
+function A.set_booked(q, limit, value)
+  if not limit.tenant then return P.set(q, 'booked:' .. limit.name, value) end
+  redis.call('HSET', K.limits(q, limit.tenant), 'booked:' .. limit.name, value)
+  redis.call('PEXPIRE', K.limits(q, limit.tenant), 3600000)
+end
+
+function A.note_refused(q, limit, one, booked)
+  if one.fingerprint == '' then return end
+  local key = K.refused(q, limit.name)
+  redis.call('ZADD', key, booked, one.fingerprint)
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', q.now - 30001)
+  redis.call('ZREMRANGEBYRANK', key, 0, -10001)
+  redis.call('PEXPIRE', key, q.settings.retry_clamp_ms + 60000)
+end
+
+-- The refusal with its booked return; a client that comes too early keeps its booking.
+function A.refuse(q, limit, one)
+  local answer = {limit.reason, limit.says, 0, ''}
+  local known = one.fingerprint ~= ''
+    and tonumber(redis.call('ZSCORE', K.refused(q, limit.name), one.fingerprint))
+  if known and known > q.now then
+    answer[3] = known - q.now
+    return answer
   end
-  return booked - q.now
+  local clamp, rate = q.settings.retry_clamp_ms, limit.rate
+  local wait = rate > 0 and math.max(0, limit.backlog - limit.target) / rate or clamp
+  local booked = math.max(A.booked(q, limit), q.now + wait) + (rate > 0 and limit.cost / rate or 0)
+  booked = math.ceil(math.min(booked, q.now + clamp))
+  A.set_booked(q, limit, booked)
+  A.note_refused(q, limit, one, booked)
+  answer[3] = booked - q.now
+  return answer
 end
 
--- A token bucket of one minute's worth in the tenant's hash: 0 and how much is left, or the ms to wait.
-function A.bucket(q, tenant, field, per_minute, cost)
+-- Limits of the tenant -----------------------------------------------------------------------------
+
+-- A token bucket of one minute's worth: what is in it now.
+function A.bucket(q, tenant, field, per_minute)
   local known = redis.call('HMGET', K.limits(q, tenant), field, field .. '_at')
   local level, at = tonumber(known[1]) or per_minute, tonumber(known[2]) or q.now
-  level = math.min(per_minute, level + math.max(0, q.now - at) * per_minute / 60000)
-  local need = math.min(cost, per_minute)
-  if level >= need then return 0, level - cost end
-  return math.ceil((need - level) * 60000 / per_minute), level
+  return math.min(per_minute, level + math.max(0, q.now - at) * per_minute / 60000)
 end
 
 function A.spend(q, one, field, level)
@@ -86,58 +109,76 @@ function A.spend(q, one, field, level)
   redis.call('PEXPIRE', K.limits(q, one.tenant), 3600000)
 end
 
--- Limits of the tenant; a refusal spends nothing. `one.spending` is written after the XADD.
-function A.tenant_refusal(q, one)
-  one.spending = {}
-  local rates = {{'requests', one.per_minute, 1}, {'tokens', one.tokens_per_minute, one.expected}}
-  for _, rate in ipairs(rates) do
-    if rate[2] > 0 then
-      local wait, level = A.bucket(q, one.tenant, rate[1], rate[2], rate[3])
-      if wait > 0 then return {'tenant', 'tenant:' .. rate[1], wait, ''} end
-      one.spending[rate[1]] = level
-    end
-  end
-  return A.tenant_full(q, one)
+function A.tenant_limit(one, what, bound, backlog, cost, rate)
+  return {name = 'tenant:' .. one.tenant .. ':' .. what, says = 'tenant:' .. what, reason = 'tenant',
+    tenant = one.tenant, bound = bound, backlog = backlog, target = bound, cost = cost, rate = rate}
+end
+
+-- A rate: refused while the bucket holds less than the cost (or than a full bucket). The backlog is what
+-- is missing. `one.spending` is written after the XADD, so that a refusal spends nothing.
+function A.rate_refusal(q, one, what, per_minute, cost)
+  if per_minute <= 0 then return nil end
+  local level, need = A.bucket(q, one.tenant, what, per_minute), math.min(cost, per_minute)
+  one.spending[what] = level - cost
+  if level >= need then return nil end
+  local limit = A.tenant_limit(one, what, 0, -level, need, per_minute / 60000)
+  limit.target = 0
+  return A.refuse(q, limit, one)
 end
 
 -- Depth and bytes of the tenant. Its drain is taken as its class's: a rate per tenant would grow
 -- with the number of tenants.
-function A.tenant_full(q, one)
-  local depth = tonumber(redis.call('ZSCORE', K.depth(q, one.class), one.flow)) or 0
-  if one.most > 0 and depth + 1 > one.most then
-    return {'tenant', 'tenant:depth', A.tenant_wait(q, one), ''}
-  end
+function A.share_refusal(q, one, what, bound, used, cost, rate)
+  local limit = A.tenant_limit(one, what, bound, used, cost, rate)
+  if used + cost <= bound - A.kept(q, limit, one) then return nil end
+  limit.target = bound * (1 - q.settings.kept_share)
+  return A.refuse(q, limit, one)
+end
+
+function A.tenant_bytes(q, one)
   local bytes = 0
   for _, class in ipairs(q.settings.classes) do
     local flow = class.name .. ':' .. one.tenant
     bytes = bytes + (tonumber(redis.call('ZSCORE', K.sizes(q, class.name), flow)) or 0)
   end
-  local most = one.most_bytes > 0 and one.most_bytes or q.settings.tenant_bytes
-  if bytes + one.bytes > most then
-    return {'tenant', 'tenant:bytes', A.tenant_wait(q, one), ''}
-  end
+  return bytes
 end
 
-function A.tenant_wait(q, one)
+function A.tenant_refusal(q, one)
+  one.spending = {}
+  local answer = A.rate_refusal(q, one, 'requests', one.per_minute, 1)
+    or A.rate_refusal(q, one, 'tokens', one.tokens_per_minute, one.expected)
+  if answer then return answer end
   local rate = F.drain_rate(q, 'class:' .. one.class)
-  local wait = rate > 0 and 1 / rate or q.settings.retry_clamp_ms
-  return math.ceil(math.min(q.settings.retry_clamp_ms, math.max(1000, wait)))
+  local depth = tonumber(redis.call('ZSCORE', K.depth(q, one.class), one.flow)) or 0
+  if one.most > 0 then
+    answer = A.share_refusal(q, one, 'depth', one.most, depth, 1, rate)
+    if answer then return answer end
+  end
+  local bytes, most = A.tenant_bytes(q, one), one.most_bytes
+  if most <= 0 then most = q.settings.tenant_bytes end
+  local mean = depth > 0 and bytes / depth or one.bytes
+  return A.share_refusal(q, one, 'bytes', most, bytes, one.bytes, rate * mean)
 end
 
--- Depth of class and pool. At a full pool a lower class may give a place.
+-- Depth of class and pool --------------------------------------------------------------------------
+
+function A.depth_limit(q, name, bound, backlog)
+  return {name = name, says = name, reason = 'full', bound = bound, backlog = backlog, cost = 1,
+    target = bound * (1 - q.settings.kept_share), rate = F.drain_rate(q, name)}
+end
+
+-- At a full pool a lower class may give a place.
 function A.depth_refusal(q, one)
   local class = P.class_of(q, one.class)
-  local name, queued = 'class:' .. one.class, P.get(q, 'queued:' .. one.class, 0)
-  local kept = A.is_returner(q, name, one) and 0 or A.kept(q, name, class.depth)
-  if queued + 1 > class.depth - kept then
-    return {'full', name, A.book(q, name, one, queued, class.depth, 1), ''}
-  end
-  queued = P.get(q, 'queued', 0)
-  kept = A.is_returner(q, 'pool', one) and 0 or A.kept(q, 'pool', q.settings.depth)
-  if queued + 1 <= q.settings.depth - kept then return nil end
-  one.victims = A.victims(q, class, queued + 1 - (q.settings.depth - kept))
-  if one.victims then return nil end
-  return {'full', 'pool', A.book(q, 'pool', one, queued, q.settings.depth, 1), ''}
+  local limit = A.depth_limit(q, 'class:' .. one.class, class.depth,
+    P.get(q, 'queued:' .. one.class, 0))
+  if limit.backlog + 1 > limit.bound - A.kept(q, limit, one) then return A.refuse(q, limit, one) end
+  limit = A.depth_limit(q, 'pool', q.settings.depth, P.get(q, 'queued', 0))
+  local over = limit.backlog + 1 - (limit.bound - A.kept(q, limit, one))
+  if over <= 0 then return nil end
+  one.victims = A.victims(q, class, over)
+  return not one.victims and A.refuse(q, limit, one) or nil
 end
 
 -- Up to 8 never-taken requests of classes below: lowest class, longest flow, its newest. All that are
@@ -220,9 +261,11 @@ end
 
 function A.settle_admission(q, one)
   for field, level in pairs(one.spending or {}) do A.spend(q, one, field, level) end
-  if one.fingerprint ~= '' then
-    redis.call('ZREM', K.refused(q, 'class:' .. one.class), one.fingerprint)
-    redis.call('ZREM', K.refused(q, 'pool'), one.fingerprint)
+  if one.fingerprint == '' then return end
+  local tenant = 'tenant:' .. one.tenant .. ':'
+  for _, limit in ipairs({'class:' .. one.class, 'pool', tenant .. 'depth', tenant .. 'bytes',
+    tenant .. 'requests', tenant .. 'tokens'}) do
+    redis.call('ZREM', K.refused(q, limit), one.fingerprint)
   end
 end
 

@@ -8,7 +8,7 @@ local O = {}
 -- KEYS: layout, never.
 -- ARGV: settings as JSON.
 -- Returns: 'ok'.
--- Flags: none.
+-- Flags: allow-oom.
 local function found(keys, args)
   local q = {prefix = string.sub(keys[1], 1, -7)}
   local decoded = pcall(cjson.decode, args[1])
@@ -57,7 +57,7 @@ end
 -- KEYS: layout, never.
 -- ARGV: none.
 -- Returns: 'ok', or the first error.
--- Flags: none.
+-- Flags: allow-oom.
 local function selftest(keys)
   local q, wrong = P.open(keys)
   if not q then return wrong end
@@ -243,8 +243,10 @@ local function status(keys)
   return cjson.encode(value)
 end
 
-redis.register_function{function_name = 'forebay_found_@HASH@', callback = found}
-redis.register_function{function_name = 'forebay_selftest_@HASH@', callback = selftest}
+redis.register_function{function_name = 'forebay_found_@HASH@', callback = found,
+  flags = {'allow-oom'}}
+redis.register_function{function_name = 'forebay_selftest_@HASH@', callback = selftest,
+  flags = {'allow-oom'}}
 redis.register_function{function_name = 'forebay_switch_@HASH@', callback = switch,
   flags = {'allow-oom'}}
 redis.register_function{function_name = 'forebay_settings_@HASH@', callback = settings,
