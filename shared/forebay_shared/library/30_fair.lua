@@ -14,7 +14,7 @@
 -- Of a class, v is pool-wide (`v`), a and F are `a:<class>`, `F:<class>` in the clock; of a flow, v is
 -- `v:<class>`, a in `starts`, F in `tags`, S in `ready`.
 
-local F = {AVERAGE_MS = 30000, COLD_OUTPUT = 256, COLD_RATIO = 0.25, LEARN = 0.1}
+local F = {AVERAGE_MS = 30000, YOUNG_MS = 1000, COLD_OUTPUT = 256, COLD_RATIO = 0.25, LEARN = 0.1}
 
 -- Tokens of cost (settings: prompt 1, cached 0.1, output 2).
 function F.cost(q, prompt, cached, output)
@@ -240,5 +240,5 @@ function F.drain_rate(q, limit)
   if not since then return 0 end
   local at = P.get(q, 'rated:' .. limit, q.now)
   local rate = P.get(q, 'rate:' .. limit, 0) * math.exp(-math.max(0, q.now - at) / F.AVERAGE_MS)
-  return rate / (1 - math.exp(-math.max(1, q.now - since) / F.AVERAGE_MS))
+  return rate / (1 - math.exp(-math.max(F.YOUNG_MS, q.now - since) / F.AVERAGE_MS))
 end

@@ -113,8 +113,10 @@ function M.leave_place(q, record, intact)
   end
   P.add(q, 'queued', -1)
   P.add(q, 'queued:' .. class, -1)
-  F.drained(q, 'pool', 1)
-  F.drained(q, 'class:' .. class, 1)
+  if record.reason ~= 'shed' then
+    F.drained(q, 'pool', 1)
+    F.drained(q, 'class:' .. class, 1)
+  end
   F.close_flow(q, class, record.flow)
 end
 
