@@ -206,7 +206,14 @@ class SimEngine:
                 return run.take()
 
     async def _schedule(self) -> None:
-        """Step the batch for ever, each step at the time it is due."""
+        """Step the batch until the engine closes; without its scheduler no engine is alive."""
+        try:
+            await self._step_for_ever()
+        finally:
+            self._die()
+
+    async def _step_for_ever(self) -> None:
+        """Each step ends at the time it is due."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
