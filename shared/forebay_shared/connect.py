@@ -47,9 +47,8 @@ _KEEPALIVE = {
 _AWAY = (
     exceptions.ConnectionError,  # also LOADING, a wrong password and "no connection available"
     exceptions.TimeoutError,
-    exceptions.ClusterError,  # also CLUSTERDOWN
+    exceptions.ClusterError,  # also CLUSTERDOWN and MASTERDOWN
     exceptions.SlotNotCoveredError,
-    exceptions.MasterDownError,
     exceptions.ReadOnlyError,
     exceptions.TryAgainError,
 )
@@ -153,10 +152,10 @@ def _address(url: str) -> dict[str, Any]:
         address: dict[str, Any] = dict(parse_url(url))
         problem = _problem(url)
     except ValueError:
-        # Not chained: the parsers quote what they choke on, and that may be the password.
+        # Not raised from here: the parsers quote what they choke on, and that may be the password.
         problem = f"it must begin with {_LISTED}, and a password in it be percent-encoded"
     if problem:
-        raise ValueError(f"Redis URL {safe_url(url)} cannot be used: {problem}") from None
+        raise ValueError(f"Redis URL {safe_url(url)} cannot be used: {problem}")
     if address.get("connection_class") is not UnixDomainSocketConnection:
         address |= {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE}
     return address

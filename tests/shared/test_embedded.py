@@ -176,6 +176,7 @@ def test_slow_start_is_given_up(tmp_path: Path) -> None:
     server = EmbeddedServer(tmp_path, start_wait_s=0)
     with pytest.raises(StartFailed, match="not ready after 0 s"):
         server.start()
+    wait_folder_free(tmp_path)
     assert not server.alive and running_url(tmp_path) is None
 
 

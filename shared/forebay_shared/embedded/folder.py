@@ -66,7 +66,11 @@ class ServerFolder:
         make_private(self.path)
 
     def open_lock(self) -> int:
-        """Opens the lock file, for `try_lock`, `wait_lock` and a server to inherit."""
+        """Opens the lock file, for `try_lock`, `wait_lock` and a server to inherit.
+
+        The lock belongs to what was opened: it is free when the last copy of the descriptor,
+        here or in the server, is closed.
+        """
         return os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def try_lock(self, fd: int) -> bool:
@@ -85,17 +89,12 @@ class ServerFolder:
     def wait_lock(self, fd: int, wait_s: float) -> bool:
         """As `try_lock`, giving a server that is just going down up to `wait_s` for it.
 
-        flock knows no time limit, so a thread waits for it; too late, the thread lets go again.
+        flock knows no time limit, so a thread waits, on a copy of `fd` that shares its lock. If
+        it comes too late, the lock goes as soon as the caller has closed `fd`.
         """
-        freed = threading.Event()
-        threading.Thread(target=self._until_free, args=(freed,), daemon=True).start()
-        freed.wait(wait_s)
-        return self.try_lock(fd)
-
-    def _until_free(self, freed: threading.Event) -> None:
-        with self._lock.open() as own:
-            fcntl.flock(own, fcntl.LOCK_SH)
-        freed.set()
+        taken = threading.Event()
+        threading.Thread(target=_take, args=(os.dup(fd), taken), daemon=True).start()
+        return taken.wait(wait_s)
 
     def write_record(self, record: Record | None) -> None:
         """Says who has the lock; only its holder may. None while that is not known yet."""
@@ -147,6 +146,12 @@ def make_private(path: Path) -> None:
         raise FolderUnusable(
             f"{path} cannot be made ({error.strerror}); set FOREBAY_STATE to another folder"
         ) from error
+
+
+def _take(fd: int, taken: threading.Event) -> None:
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    taken.set()
+    os.close(fd)
 
 
 def _fits(path: Path) -> bool:
