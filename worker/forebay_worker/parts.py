@@ -1,0 +1,96 @@
+"""The parts of a worker, made and joined; nothing runs yet."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from forebay_shared.calls import Duties, Leases, Library, Operator
+from forebay_shared.connect import connect, connect_blocking
+from forebay_shared.ids import new_process_id
+from forebay_shared.metrics import Metrics
+from forebay_shared.settings import PoolSettings
+from forebay_worker.bells import BLOCK_S, Bells
+from forebay_worker.capacity import Capacity
+from forebay_worker.control import Control
+from forebay_worker.drain import Drain
+from forebay_worker.emit import Emitter
+from forebay_worker.engine import Engine
+from forebay_worker.execute import Executor
+from forebay_worker.gate import Gate
+from forebay_worker.health import Health
+from forebay_worker.keeper import Keeper
+from forebay_worker.link import Link
+from forebay_worker.options import WorkOptions
+from forebay_worker.outbox import Outbox
+from forebay_worker.pulse import Pulse
+from forebay_worker.registry import Listing, Registry
+from forebay_worker.rules import Rules
+from forebay_worker.runs import Runs
+from forebay_worker.sweeper import Sweeper
+from forebay_worker.take import Taker
+from forebay_worker.wake import Wake
+from forebay_worker.watch import Watch
+
+
+class Core:
+    """What all other parts know: the worker's name, its Redis, what it holds, what is asked."""
+
+    def __init__(
+        self, options: WorkOptions, engine: Engine, settings: PoolSettings | None = None
+    ) -> None:
+        self.id = new_process_id()
+        self.options = options
+        self.engine = engine
+        # One connection each for the take loop, emitter, keeper, sweeper and registry, and some
+        # for renewals of more than 100 leases at the same time.
+        self.redis = connect(options.redis, max_connections=16, name=f"worker-{self.id}")
+        self.bells_redis = connect_blocking(options.redis, BLOCK_S, name=f"bells-{self.id}")
+        self.control_redis = connect_blocking(options.redis, BLOCK_S, name=f"control-{self.id}")
+        self.library = Library(self.redis, options.pool, settings)
+        self.leases = Leases(self.library)
+        self.duties = Duties(self.library)
+        self.rules = Rules(Operator(self.library), options.classes)
+        self.metrics = Metrics()
+        self.link = Link(self.metrics)
+        self.runs = Runs()
+        self.wake = Wake()
+        self.drain = Drain()
+
+
+class Parts(Core):
+    """All parts of one worker."""
+
+    def __init__(
+        self, options: WorkOptions, engine: Engine, settings: PoolSettings | None = None
+    ) -> None:
+        super().__init__(options, engine, settings)
+        self.capacity = Capacity(options.slots)
+        self.pulse = Pulse(engine, self.drain, self.wake, self.metrics, options.recheck_s)
+        self.gate = Gate(self.id, self.rules, self.runs, self.capacity, self.pulse, self.drain)
+        self.outbox = Outbox(self.runs, self.wake, self.metrics)
+        self.health = Health(self.link, self.pulse, self.drain, self.metrics)
+        self.watch = Watch(engine, self.capacity, self.pulse, self.runs, self.wake, self.metrics)
+        self._make_redis_side()
+        self.executor = Executor(
+            engine, self.rules, self.runs, self.outbox, self.emitter, self.pulse, self.capacity
+        )
+
+    def _make_redis_side(self) -> None:
+        link, metrics, keys = self.link, self.metrics, self.library.keys
+        self.emitter = Emitter(self.id, self.leases, link, metrics)
+        self.keeper = Keeper(self.id, self.leases, self.rules, self.runs, link, metrics)
+        self.sweeper = Sweeper(self.duties, self.rules, link, metrics)
+        self.control = Control(self.control_redis, keys, self.id, self.runs, self.drain, link)
+        self.bells = Bells(self.bells_redis, keys, link, self.wake)
+        self.taker = Taker(
+            self.leases, self.gate, self.outbox, self.bells, self.wake, link, metrics
+        )
+        listing = Listing(self.gate, self.drain, self.engine, self._about())
+        self.registry = Registry(
+            self.duties, self.redis, self.options.pool, listing, self.drain, self.rules, link
+        )
+
+    def _about(self) -> dict[str, str]:
+        kind = "sim" if self.options.engine == "sim" else "openai"
+        return {"engine": kind, "host": socket.gethostname(), "pid": str(os.getpid())}

@@ -1,0 +1,94 @@
+"""Whether the engine serves, as far as this worker has seen, and who is to blame when it failed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from forebay_shared.calls.leases import Blame
+from forebay_shared.logs import event
+from forebay_shared.metrics import Metrics
+from forebay_worker.drain import Drain
+from forebay_worker.engine import Engine
+from forebay_worker.pace import Backoff
+from forebay_worker.wake import Wake
+
+FIRST_PAUSE_S = 0.1
+MOST_PAUSE_S = 5.0
+LATE_S = 1.0
+"""A dying engine may say for about a second that it is well."""
+
+
+class Pulse:
+    """`serving`: work may be taken. The engine counts as down until it has said that it is well.
+
+    After a refusal there is a pause, which doubles until a call works again.
+    """
+
+    def __init__(
+        self, engine: Engine, drain: Drain, wake: Wake, metrics: Metrics, recheck_s: float
+    ) -> None:
+        self._engine = engine
+        self._drain = drain
+        self._wake = wake
+        self._metrics = metrics
+        self._recheck_s = recheck_s
+        self._backoff = Backoff(FIRST_PAUSE_S, MOST_PAUSE_S)
+        self._pause: asyncio.TimerHandle | None = None
+        self._check: asyncio.Task[bool] | None = None
+        self._down_s = float("-inf")
+        self.up = False
+
+    @property
+    def serving(self) -> bool:
+        return self.up and self._pause is None
+
+    def worked(self) -> None:
+        """The engine answered a call: the next pause is a short one."""
+        self._backoff.reset()
+
+    def refused(self) -> bool:
+        """A call was not accepted: pause. False while a pause runs already."""
+        if self._pause is not None:
+            return False
+        loop = asyncio.get_running_loop()
+        self._pause = loop.call_later(self._backoff.next_s(), self._resume)
+        return True
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._wake.up()
+
+    async def check(self) -> bool:
+        """Ask the engine for its health; those who ask at the same time share one question."""
+        if self._check is None:
+            self._check = asyncio.create_task(self._ask(), name="health")
+        return await asyncio.shield(self._check)
+
+    async def _ask(self) -> bool:
+        try:
+            well = await self._engine.health()
+        finally:
+            self._check = None
+        if not well:
+            self._down_s = asyncio.get_running_loop().time()
+        if well != self.up:
+            self._turn(well)
+        return well
+
+    def _turn(self, up: bool) -> None:
+        self.up = up
+        self._metrics.set("forebay_engine_up", float(up))
+        event("engine serves" if up else "engine down", logging.INFO if up else logging.WARNING)
+        self._wake.up()
+
+    async def blame(self) -> Blame:
+        """Why a call that the engine had accepted failed, judged by its health a while later."""
+        failed_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(self._recheck_s)
+        well = await self.check()
+        if self._drain.started.is_set():
+            return Blame.BLAMELESS  # engine and worker are being stopped together
+        if not well or self._down_s >= failed_s - LATE_S:
+            return Blame.CRASHED
+        return Blame.ATTEMPT

@@ -1,0 +1,89 @@
+"""This worker's place in the registry: what it serves, told every 5 s and when that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from redis.asyncio import Redis
+
+from forebay_shared.calls import Duties
+from forebay_shared.calls.duties import Registration
+from forebay_shared.calls.library import ITEMS_PER_CALL
+from forebay_shared.keys import POOLS
+from forebay_worker.drain import Drain
+from forebay_worker.engine import Engine, EngineError
+from forebay_worker.gate import Gate
+from forebay_worker.link import Link
+from forebay_worker.rules import Rules
+
+EVERY_S = 5.0
+MODELS_WAIT_S = 2.0
+
+
+class Listing:
+    """What the registry shows of this worker, put together from those who know it."""
+
+    def __init__(self, gate: Gate, drain: Drain, engine: Engine, about: Mapping[str, str]) -> None:
+        self._gate = gate
+        self._drain = drain
+        self._engine = engine
+        self._about = about
+        self._models: list[str] = []
+
+    async def now(self) -> Registration:
+        """The registration of this moment; models as the engine last told them."""
+        with suppress(EngineError, TimeoutError):
+            async with asyncio.timeout(MODELS_WAIT_S):
+                self._models = (await self._engine.models())[:ITEMS_PER_CALL]
+        return Registration(
+            worker=self._gate.worker,
+            state="draining" if self._drain.started.is_set() else "serving",
+            slots=self._gate.slots,
+            classes=self._gate.classes,
+            models=self._models,
+            held=self._gate.held,
+            about=self._about,
+        )
+
+
+class Registry:
+    """Registers, names the pool, and reads the settings again when their epoch has moved."""
+
+    def __init__(
+        self,
+        duties: Duties,
+        redis: Redis,
+        pool: str,
+        listing: Listing,
+        drain: Drain,
+        rules: Rules,
+        link: Link,
+    ) -> None:
+        self._duties = duties
+        self._redis = redis
+        self._pool = pool
+        self._listing = listing
+        self._drain = drain
+        self._rules = rules
+        self._link = link
+
+    async def once(self) -> None:
+        """Register, and wait until the next time: 5 s, or the begin of a drain."""
+        await self.register()
+        if self._drain.started.is_set():
+            await asyncio.sleep(EVERY_S)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EVERY_S):
+                await self._drain.started.wait()
+
+    async def register(self) -> None:
+        """Register now."""
+        one = await self._listing.now()
+        epoch = await self._link.ask("register", lambda: self._duties.register(one))
+        if epoch != self._rules.epoch:
+            await self._link.ask("settings", self._rules.read)
+        await self._redis.zadd(POOLS, {self._pool: time.time()})

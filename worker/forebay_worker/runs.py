@@ -1,0 +1,129 @@
+"""What this worker holds: one Run for each granted request, from its grant to its confirmed end."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+
+from forebay_shared.calls import Grant, Held
+from forebay_shared.records import Usage
+
+
+class Stop(Enum):
+    """Why a run is stopped from outside."""
+
+    LOST = "the lease is not ours any more: write nothing"
+    RECALLED = "give it back without blame: the worker leaves"
+    GAP = "Redis has lost chunks of its output: it cannot go on exactly"
+    LARGE = "its output is longer than the settings allow"
+
+
+class Run:
+    """One request under one lease.
+
+    `chunks` are those that Redis has not confirmed, in order; `offset` counts those before them.
+    `offered` is the offset up to which chunks were ever sent, confirmed or not.
+    """
+
+    __slots__ = (
+        "chunk_bytes", "chunks", "ended", "grant", "offered", "offset", "output_bytes",
+        "room", "started", "stopped", "task", "usage",
+    )  # fmt: skip
+
+    def __init__(self, grant: Grant) -> None:
+        self.grant = grant
+        self.usage = Usage()
+        self.offset = grant.offset
+        self.offered = grant.offset
+        self.chunks: list[tuple[bytes, bytes]] = []
+        self.chunk_bytes = 0
+        self.output_bytes = 0
+        self.room: asyncio.Event | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.started = False
+        self.ended = False
+        self.stopped: Stop | None = None
+
+    @property
+    def held(self) -> Held:
+        return Held(self.grant.request_id, self.grant.call, self.usage)
+
+    @property
+    def delivered(self) -> bool:
+        """Whether a client may have seen some of the output."""
+        return self.offered > 0
+
+    def add(self, chunk: bytes) -> None:
+        """Keep a chunk until Redis has confirmed it."""
+        self.chunks.append((chunk, b""))
+        self.chunk_bytes += len(chunk)
+        self.output_bytes += len(chunk)
+
+    def confirm(self, count: int) -> None:
+        """The first `count` chunks are in Redis."""
+        self.offset += count
+        self.chunk_bytes -= sum(len(data) for data, _ in self.chunks[:count])
+        del self.chunks[:count]
+        if self.room is not None:
+            self.room.set()
+
+    def forget_chunks(self) -> None:
+        """Write none of the chunks that are left."""
+        self.chunks, self.chunk_bytes, self.offset = [], 0, 0
+
+    def stop(self, why: Stop) -> None:
+        """Stop the engine call at once; the run then ends as `why` says. Ended runs are left."""
+        if self.ended or self.stopped:
+            return
+        self.stopped = why
+        # A task cancelled before its first step would never run its end: it looks at `stopped`.
+        if self.started and self.task is not None:
+            self.task.cancel()
+
+
+class Runs:
+    """All runs of this worker. `active` of them are still running, the others wait for Redis."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Run] = {}
+        self.active = 0
+        self.empty = asyncio.Event()
+        self.empty.set()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def add(self, grant: Grant) -> tuple[Run, Run | None]:
+        """A new run, and the one of the same request that was still there: its lease is lost."""
+        old = self._by_id.get(grant.request_id)
+        run = self._by_id[grant.request_id] = Run(grant)
+        self.active += 1
+        self.empty.clear()
+        return run, old
+
+    def find(self, request_id: str, call: int) -> Run | None:
+        """The run of this request under this very lease."""
+        run = self._by_id.get(request_id)
+        return run if run and run.grant.call == call else None
+
+    def held(self) -> list[Run]:
+        """All whose leases are to be renewed."""
+        return list(self._by_id.values())
+
+    def running(self) -> list[Run]:
+        """Those that have not ended."""
+        return [run for run in self._by_id.values() if not run.ended]
+
+    def end(self, run: Run) -> None:
+        """The engine has no more to do for it: its slot is free, its lease still renewed."""
+        run.ended = True
+        self.active -= 1
+
+    def drop(self, run: Run) -> None:
+        """Its end is confirmed, or its lease is lost: forget it."""
+        if not run.ended:
+            self.end(run)
+        if self._by_id.get(run.grant.request_id) is run:
+            del self._by_id[run.grant.request_id]
+        if not self._by_id:
+            self.empty.set()
