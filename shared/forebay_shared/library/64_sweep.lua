@@ -101,18 +101,18 @@ function S.audit_flow(q, flow, from, left, did)
 end
 
 function S.audit_streams(q, did)
-  local flow, entry = q.clock.audit_flow or '', q.clock.audit_entry
+  local flow, entry = q.clock.audit_flow or '', q.clock.audit_entry or ''
   local left = S.BATCH
-  local from = flow == '' and '-' or '[' .. flow
+  local from = flow == '' and '-' or (entry == '' and '(' or '[') .. flow
   local flows = redis.call('ZRANGEBYLEX', K.flows(q), from, '+', 'LIMIT', 0, S.AUDIT_FLOWS)
   for _, name in ipairs(flows) do
-    local start = (name == flow and entry and entry ~= '') and '(' .. entry or '-'
+    local start = (name == flow and entry ~= '') and '(' .. entry or '-'
     local count = S.audit_flow(q, name, start, left, did)
     flow, left = name, left - count
     if left <= 0 then break end
-    q.clock.audit_entry = '18446744073709551615-18446744073709551615'
+    q.clock.audit_entry = ''
   end
-  if #flows <= 1 and left > 0 then flow, q.clock.audit_entry = '', '' end
+  if #flows < S.AUDIT_FLOWS and left > 0 then flow, q.clock.audit_entry = '', '' end
   P.set(q, 'audit_flow', flow)
   P.set(q, 'audit_entry', q.clock.audit_entry or '')
 end
