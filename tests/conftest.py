@@ -19,9 +19,8 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for the session, without persistence. Don't stop it: start your own for that."""
-    running = start_server(tmp_path_factory.mktemp("server"))
-    yield running
-    running.stop()
+    with start_server(tmp_path_factory.mktemp("server")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -35,6 +34,5 @@ def redis_url(server: Server) -> str:
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[Server]:
     """A server that the test may pause, kill and misconfigure."""
-    running = start_server(tmp_path)
-    yield running
-    running.stop()
+    with start_server(tmp_path) as running:
+        yield running

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
 
 from redis.asyncio import Redis
 
@@ -23,7 +24,9 @@ START_WAIT_S = 20.0
 class Server:
     """A running server; `url` and the data folder stay the same over restarts."""
 
-    def __init__(self, command: Sequence[str], url: str, log: Path, private: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], url: str, log: Path, private: TemporaryDirectory[str]
+    ) -> None:
         self.url = url
         self.log = log
         self._command = command
@@ -39,10 +42,21 @@ class Server:
         process.wait_ready(START_WAIT_S)
         return process
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
     def stop(self) -> None:
-        """Ends the server in order (SIGTERM), for good. May be called twice."""
+        """Ends the server in order (SIGTERM), for good. May be called twice, and by `with`."""
         self._process.stop()
-        shutil.rmtree(self._private, ignore_errors=True)
+        self._private.cleanup()
 
     def kill(self) -> None:
         """Ends the server as a crash would (SIGKILL); `restart` brings it back."""
@@ -79,14 +93,16 @@ def start_server(
     """
     found = find_server() if binary is None else check_server(Path(binary))
     # Not in `folder`: pytest's folders are longer than a socket's path may be.
-    private = Path(tempfile.mkdtemp(prefix="fb-", dir="/tmp"))
+    private = TemporaryDirectory(prefix="fb-", dir="/tmp", ignore_cleanup_errors=True)
     if port is None:
-        path = private / "redis.sock"
+        path = Path(private.name) / "redis.sock"
         address, url = ["--port", "0", "--unixsocket", str(path)], f"unix://{path}"
     else:
         port = port or _free_port()
         address, url = ["--port", str(port), "--bind", "127.0.0.1"], f"redis://127.0.0.1:{port}"
     basics = ["--dir", os.fspath(folder), "--appendonly", "no", "--save", "", "--daemonize", "no"]
+    # Else a server that cannot save would refuse to end with us.
+    basics += ["--shutdown-on-sigterm", "force"]
     command = [str(found.path), *address, *basics, *extra]
     return Server(command, url, Path(folder) / "server.log", private)
 

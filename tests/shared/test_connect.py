@@ -95,9 +95,10 @@ async def test_a_busy_pool_gives_up_after_its_wait(redis_url: str) -> None:
         connect(redis_url, max_connections=1, pool_wait_s=0.05) as client,
         anyio.create_task_group() as group,
     ):
-        group.start_soon(client.blpop, ["nothing"], 0.3)
+        group.start_soon(client.blpop, ["nothing"], 10)
         await anyio.wait_all_tasks_blocked()
         assert redis_away(await raised(client.ping()))
+        group.cancel_scope.cancel()
 
 
 async def test_name_shows_in_client_list(redis_url: str) -> None:
@@ -107,15 +108,14 @@ async def test_name_shows_in_client_list(redis_url: str) -> None:
 
 async def test_tcp_connections_are_kept_alive_30_10_6(tmp_path: Path) -> None:
     """The socket of a TCP connection carries what we asked for."""
-    server = start_server(tmp_path, port=0)
-    async with connect(server.url) as client:
-        connection = await client.connection_pool.get_connection()
-        of = connection._writer.get_extra_info("socket").getsockopt
-        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-        assert of(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        assert [of(socket.IPPROTO_TCP, name) for name in names] == [30, 10, 6]
-        await client.connection_pool.release(connection)
-    server.stop()
+    with start_server(tmp_path, port=0) as server:
+        async with connect(server.url) as client:
+            connection = await client.connection_pool.get_connection()
+            of = connection._writer.get_extra_info("socket").getsockopt
+            names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            assert of(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert [of(socket.IPPROTO_TCP, name) for name in names] == [30, 10, 6]
+            await client.connection_pool.release(connection)
 
 
 # --- a silent or restarted server
@@ -130,7 +130,7 @@ async def test_silent_server_times_out_once(own: Redis, own_server: Server) -> N
     took = time.monotonic() - began
     own_server.resume()
     assert isinstance(error, exceptions.TimeoutError) and redis_away(error)
-    assert 0.2 <= took < 0.4
+    assert 0.2 <= took < 1
     assert await own.ping()
 
 

@@ -89,15 +89,14 @@ async def test_primary_without_replicas_is_away(own: Redis) -> None:
 
 async def test_failed_snapshot_is_away(tmp_path: Path) -> None:
     """MISCONF, which Redis answers to writes after it could not save; alone and in a pipeline."""
-    server = start_server(tmp_path, extra=("--dbfilename", "taken", "--save", "3600 1000"))
-    (tmp_path / "taken").mkdir()
-    async with connect(server.url) as client:
-        await client.bgsave()
-        error = await first_refusal(lambda: client.set("key", "value"))
-        async with client.pipeline(transaction=False) as pipe:
-            pipe.set("key", "two\nlines")
-            in_pipeline = await raised(pipe.execute())
-    server.kill()
+    with start_server(tmp_path, extra=("--dbfilename", "taken", "--save", "3600 1000")) as server:
+        (tmp_path / "taken").mkdir()
+        async with connect(server.url) as client:
+            await client.bgsave()
+            error = await first_refusal(lambda: client.set("key", "value"))
+            async with client.pipeline(transaction=False) as pipe:
+                pipe.set("key", "two\nlines")
+                in_pipeline = await raised(pipe.execute())
     assert "MISCONF" in str(error) and redis_away(error) and redis_away(in_pipeline)
 
 
@@ -124,15 +123,14 @@ async def test_function_at_maxmemory_is_full(own: Redis) -> None:
 async def test_loading_server_is_away(tmp_path: Path) -> None:
     """A server that reads its data back answers LOADING, and serves again after it."""
     slowly = ("--enable-debug-command", "yes", "--loading-process-events-interval-bytes", "1024")
-    server = start_server(tmp_path, extra=slowly)
-    async with connect(server.url) as client, connect(server.url) as observer:
-        await observer.execute_command("DEBUG", "POPULATE", 1000, "key", 64)
-        await observer.config_set("key-load-delay", 300)
-        async with anyio.create_task_group() as group:
-            group.start_soon(client.execute_command, "DEBUG", "RELOAD")
-            error = await first_refusal(lambda: observer.get("key"))
-        assert await observer.exists("key:0")
-    server.stop()
+    with start_server(tmp_path, extra=slowly) as server:
+        async with connect(server.url) as client, connect(server.url) as observer:
+            await observer.execute_command("DEBUG", "POPULATE", 1000, "key", 64)
+            await observer.config_set("key-load-delay", 300)
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.execute_command, "DEBUG", "RELOAD")
+                error = await first_refusal(lambda: observer.get("key"))
+            assert await observer.exists("key:0")
     assert isinstance(error, exceptions.BusyLoadingError) and redis_away(error)
 
 
@@ -171,12 +169,11 @@ def test_other_errors_are_neither_away_nor_full(error: Exception) -> None:
 
 
 async def test_wrong_password_is_told_apart(tmp_path: Path) -> None:
-    server = start_server(tmp_path, extra=("--requirepass", "right"))
-    async with connect(server.url.replace("unix://", "unix://:wrong@")) as client:
-        error = await raised(client.ping())
-    async with connect(server.url.replace("unix://", "unix://:right@")) as client:
-        assert await client.ping()
-    server.stop()
+    with start_server(tmp_path, extra=("--requirepass", "right")) as server:
+        async with connect(server.url.replace("unix://", "unix://:wrong@")) as client:
+            error = await raised(client.ping())
+        async with connect(server.url.replace("unix://", "unix://:right@")) as client:
+            assert await client.ping()
     assert login_refused(error) and redis_away(error)
     assert login_refused(exceptions.AuthenticationError("as over TCP"))
     assert not login_refused(exceptions.ConnectionError("reset"))

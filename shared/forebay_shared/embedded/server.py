@@ -156,6 +156,7 @@ def _options(data: Path, socket: Path) -> list[str]:
         "appendfsync": "everysec",
         "save": "",  # the append-only file is the data; snapshots beside it would only cost
         "maxmemory-policy": "noeviction",
+        "shutdown-on-sigterm": "force",  # a full disk must not keep it from ending with its owner
         "daemonize": "no",
         "loglevel": "notice",  # the line that says "ready" is of this level
         "logfile": "",
