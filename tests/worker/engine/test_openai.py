@@ -47,7 +47,7 @@ vllm:kv_cache_usage_perc{engine="0",model_name="tiny"} 0.25
 vllm:kv_cache_usage_perc{engine="1",model_name="tiny"} 0.75
 vllm:num_preemptions_total{engine="0",model_name="tiny"} 5.0
 vllm:num_preemptions_created{engine="0",model_name="tiny"} 1.79e+09
-vllm:cache_config_info{block_size="32",engine="0",kv_cache_size_tokens="32768",num_gpu_blocks="1024"} 1.0
+vllm:cache_config_info{block_size="32",engine="0",kv_cache_size_tokens="32768"} 1.0
 """
 OLD_METRICS = b'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0\n'
 
@@ -55,9 +55,9 @@ OLD_METRICS = b'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0
 async def test_an_answer_passes_through_as_it_is() -> None:
     """Status, content type and bytes of an answer are the engine's own."""
     body = '{"text": "é  日本",\n "x": 1}'.encode()
-    async with wire(reply(body, "201 Created", "application/x-own")) as seen:
-        async with engine_at(seen.url) as engine:
-            assert await collect(engine, call()) == [Answer(201, "application/x-own", body)]
+    script = reply(body, "201 Created", "application/x-own")
+    async with wire(script) as seen, engine_at(seen.url) as engine:
+        assert await collect(engine, call()) == [Answer(201, "application/x-own", body)]
 
 
 async def test_a_call_arrives_as_it_was_given() -> None:
@@ -219,12 +219,12 @@ async def test_a_host_that_never_answers_is_unreachable() -> None:
 
 async def test_closing_a_stream_closes_its_connection_at_once() -> None:
     """A client that hung up uses no engine any more, here in mid-stream."""
-    async with wire(stream(b'data: {"a":1}\n\n', end=False)) as seen:
-        async with engine_at(seen.url) as engine:
-            async with aclosing(engine.generate(call(stream=True))) as events:
-                assert await anext(events) == Chunk(b'{"a":1}')
-                assert not seen.hung_up.is_set()
-            await asyncio.wait_for(seen.hung_up.wait(), 1)
+    script = stream(b'data: {"a":1}\n\n', end=False)
+    async with wire(script) as seen, engine_at(seen.url) as engine:
+        async with aclosing(engine.generate(call(stream=True))) as events:
+            assert await anext(events) == Chunk(b'{"a":1}')
+            assert not seen.hung_up.is_set()
+        await asyncio.wait_for(seen.hung_up.wait(), 1)
 
 
 @pytest.mark.parametrize("script", [silence, raw(HEAD + b"{")])
@@ -263,10 +263,10 @@ async def test_connections_serve_again(streaming: bool) -> None:
 
 async def test_a_body_left_open_after_done_holds_nobody_up() -> None:
     """`[DONE]` ends the call, and the connection if the server does not end the body."""
-    async with wire(stream(b"data: {}\n\ndata: [DONE]\n\n", end=False)) as seen:
-        async with engine_at(seen.url) as engine:
-            got = await asyncio.wait_for(collect(engine, call(stream=True)), 2)
-            await asyncio.wait_for(seen.hung_up.wait(), 1)
+    script = stream(b"data: {}\n\ndata: [DONE]\n\n", end=False)
+    async with wire(script) as seen, engine_at(seen.url) as engine:
+        got = await asyncio.wait_for(collect(engine, call(stream=True)), 2)
+        await asyncio.wait_for(seen.hung_up.wait(), 1)
     assert got == [Chunk(b"{}")]
 
 

@@ -60,7 +60,7 @@ END_OF_TEXT = Token(GENERATED, "")
 # byte-level vocabularies, where a client gets an empty chunk with a token id.
 _EMOJI = (Token(GENERATED + 1, ""), Token(GENERATED + 2, " 🙂"))
 # Drawn at even positions only, so that its second half cannot be drawn over.
-_EMOJI_DRAWS = 4
+_EMOJI_DRAWS = 8
 _DRAWS = len(_SPEECH) + _EMOJI_DRAWS
 _BY_TEXT = {token.text: token.id for token in _SPEECH}
 
