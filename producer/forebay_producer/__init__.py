@@ -1,0 +1,1 @@
+"""The HTTP API replica: takes requests in, holds nothing, and brings the answers back."""

@@ -1,0 +1,85 @@
+"""Admits that come together go to Redis together; one that comes alone waits for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+
+from forebay_producer.inbox import Inbox
+from forebay_shared.calls import Admission, Admitted, Intake, Refusal
+from forebay_shared.calls.library import ITEMS_PER_CALL
+from forebay_shared.connect import redis_away, redis_full
+from forebay_shared.metrics import Metrics
+
+_CALL_BYTES = 1024 * 1024
+"""Most payload in one call: Redis serves nobody else meanwhile."""
+
+_Waiting = tuple[Admission, "asyncio.Future[Admitted | Refusal]"]
+
+
+class Admitter:
+    """Coalesces the admits of one pool: while one call is out, the next one gathers."""
+
+    def __init__(self, intake: Intake, inbox: Inbox, metrics: Metrics) -> None:
+        self._intake = intake
+        self._inbox = inbox
+        self._metrics = metrics
+        self._waiting: deque[_Waiting] = deque()
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def admit(self, admission: Admission) -> Admitted | Refusal:
+        """Store one request. Raises what Redis raises; it may be stored even so."""
+        answer: asyncio.Future[Admitted | Refusal] = asyncio.get_running_loop().create_future()
+        self._waiting.append((admission, answer))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+        return await answer
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                await self._call(self._batch())
+        finally:
+            self._flushing = None
+
+    def _batch(self) -> list[_Waiting]:
+        batch: list[_Waiting] = []
+        total = 0
+        while self._waiting and len(batch) < ITEMS_PER_CALL:
+            total += len(self._waiting[0][0].envelope.body)
+            if batch and total > _CALL_BYTES:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _call(self, batch: list[_Waiting]) -> None:
+        try:
+            answers = await self._admit([admission for admission, _ in batch])
+        except Exception as error:  # noqa: BLE001 - each waiter gets it
+            await self._failed(batch, error)
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)
+
+    async def _admit(self, admissions: list[Admission]) -> list[Admitted | Refusal]:
+        self._metrics.count("forebay_redis_calls_total", step="admit")
+        try:
+            return await self._intake.admit(admissions, self._inbox.name)
+        except RedisConnectionError:
+            # A connection that died while idle. Idempotent by request id, so once more.
+            return await self._intake.admit(admissions, self._inbox.name)
+
+    async def _failed(self, batch: list[_Waiting], error: Exception) -> None:
+        judged = isinstance(error, ResponseError) and not (redis_away(error) or redis_full(error))
+        if judged and len(batch) > 1:
+            # One of them was refused as malformed; the others shall not suffer for it.
+            for one in batch:
+                await self._call([one])
+            return
+        for _, future in batch:
+            if not future.done():
+                future.set_exception(error)

@@ -1,0 +1,81 @@
+"""One pool as a producer serves it: its calls, its duties, and what is known of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from redis.asyncio import Redis
+
+from forebay_producer.admitter import Admitter
+from forebay_producer.canceller import Canceller
+from forebay_producer.inbox import Inbox
+from forebay_producer.news import News
+from forebay_producer.options import Timings
+from forebay_producer.supervise import keep_up
+from forebay_shared import logs
+from forebay_shared.calls import Duties, Intake, Library, Operator
+from forebay_shared.metrics import Metrics
+from forebay_shared.settings import PoolSettings
+
+
+class Pool:
+    """Serves one pool while `run` runs. `ready` once the library works and the inbox exists."""
+
+    def __init__(
+        self, name: str, redis: Redis, blocking: Redis, replica: str, timings: Timings,
+        metrics: Metrics,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.settings = PoolSettings()
+        self.models: dict[str, int] = {}
+        """Model → when a worker last served it (ms since 1970, Redis' clock); those still known."""
+        self.ready = False
+        self._redis = redis
+        self._blocking = blocking
+        self._metrics = metrics
+        self._library = Library(redis, name)
+        self._duties = Duties(self._library)
+        self.operator = Operator(self._library)
+        self.intake = Intake(self._library)
+        self.canceller = Canceller(self.intake, timings.cancel_for_s)
+        self._news = News(redis, blocking, self._library.keys, replica, timings)
+        self.inbox = Inbox(self.intake, self._news, timings, metrics)
+        self.admitter = Admitter(self.intake, self.inbox, metrics)
+
+    async def run(self) -> None:
+        """Start as soon as Redis lets it, then do the pool's duties until cancelled."""
+        await keep_up("start", self._start)
+        logs.event("pool_ready", pool=self.name)
+        async with asyncio.TaskGroup() as duties:
+            for duty in (self.inbox.listen, self.inbox.answer, self.inbox.floor, self._sweep):
+                duties.create_task(keep_up(duty.__name__, duty))
+
+    async def _start(self) -> None:
+        await self._library.start()
+        await self._news.renew()
+        await self.refresh()
+        self.ready = True
+
+    async def refresh(self) -> None:
+        """Read settings and models again. Raises what Redis raises."""
+        self.settings, _ = await self.operator.settings()
+        time: Any = await self._redis.time()
+        oldest_ms = int(time[0]) * 1000 - self.settings.known_model_ms
+        rows: Any = await self._redis.zrangebyscore(
+            self._library.keys.models, oldest_ms, "+inf", withscores=True
+        )
+        self.models = {model.decode(): int(seen_ms) for model, seen_ms in rows}
+
+    async def _sweep(self) -> None:
+        """Offer the pool's sweep each tick; what was full is repeated at once."""
+        while True:
+            self._metrics.count("forebay_redis_calls_total", step="sweep")
+            swept = await self._duties.sweep()
+            while swept is not None and swept.again:
+                swept = await self._duties.sweep(forced=True)
+            await asyncio.sleep(self.settings.sweep_ms / 1000)
+
+    async def close(self) -> None:
+        """Close the blocking connection."""
+        await self._blocking.aclose()

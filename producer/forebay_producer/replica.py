@@ -1,0 +1,175 @@
+"""The state of one producer process: its pools, who may call, and how Redis is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from forebay_producer.answers import redis_away_error
+from forebay_producer.keysfile import BadKeysFile, Callers
+from forebay_producer.options import ServeOptions
+from forebay_producer.pool import Pool
+from forebay_producer.reader import Left
+from forebay_producer.supervise import keep_up
+from forebay_shared import keys, logs
+from forebay_shared.connect import connect, connect_blocking
+from forebay_shared.errors import ModelNotFound
+from forebay_shared.ids import new_process_id, pool_of
+from forebay_shared.metrics import Metrics
+
+_USUAL_POOL = "default"
+_STALE_S = 3.0
+"""Redis counts as away when it has not answered for so long."""
+_LOOK_AGAIN_S = 0.1
+
+
+class Replica:
+    """Everything that the routes ask. Raises BadKeysFile, and ValueError for a bad Redis URL."""
+
+    def __init__(self, options: ServeOptions) -> None:
+        self.options = options
+        self.timings = options.timings
+        self.metrics = Metrics()
+        self.callers = Callers(options.keys_file)
+        self.draining = False
+        self.pools: dict[str, Pool] = {}
+        self._id = new_process_id()
+        self._redis = connect(options.redis_url, name=f"forebay-producer-{self._id}")
+        self._redis_full = False
+        self._answered_s = -_STALE_S
+        self._warned_policy = ""
+        self._looking = asyncio.Lock()
+        self._pools_group: asyncio.TaskGroup | None = None
+
+    # Life ---------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve the pools until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._pools_group = group
+            for name in self.options.pools:
+                self._add(name)
+            group.create_task(keep_up("refresh", self._refresh_always))
+
+    def _add(self, name: str) -> None:
+        assert self._pools_group is not None
+        blocking = connect_blocking(
+            self.options.redis_url, self.timings.block_s, name=f"forebay-inbox-{self._id}"
+        )
+        pool = Pool(name, self._redis, blocking, self._id, self.timings, self.metrics)
+        self.pools[name] = pool
+        self._pools_group.create_task(pool.run())
+
+    async def finish_cancellations(self) -> None:
+        """Wait until every client that left has its request cancelled, or that was given up."""
+        for pool in self.pools.values():
+            await pool.canceller.finish()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for pool in self.pools.values():
+            await pool.close()
+        await self._redis.aclose()
+
+    def end_open(self) -> None:
+        """End what still waits here, with an error that says so."""
+        for pool in self.pools.values():
+            pool.inbox.leave_all(Left.DRAIN)
+
+    # What is known ------------------------------------------------------------------------------
+
+    async def _refresh_always(self) -> None:
+        try:
+            while True:
+                await self.refresh()
+                await asyncio.sleep(self.timings.refresh_s)
+        finally:
+            self._note_redis(up=self.is_redis_up())
+
+    async def refresh(self) -> None:
+        """Read memory, pools, models, settings and changed keys again. Raises what Redis raises."""
+        async with self._looking:
+            self._judge_memory(await self._redis.info("memory"))
+            if not self.options.pools:
+                await self._discover()
+            for pool in self.pools.values():
+                if pool.ready:
+                    await pool.refresh()
+            self._answered_s = time.monotonic()
+            self._note_redis(up=True)
+        self._reread_keys()
+
+    async def _discover(self) -> None:
+        rows: Any = await self._redis.zrange(keys.POOLS, 0, -1)
+        found = [row.decode() for row in rows] or ([] if self.pools else [_USUAL_POOL])
+        for name in found:
+            if name not in self.pools:
+                self._add(name)
+
+    def _judge_memory(self, memory: dict[str, object]) -> None:
+        used, most = int(str(memory["used_memory"])), int(str(memory["maxmemory"]))
+        self._redis_full = most > 0 and used >= self.timings.full_share * most
+        policy = str(memory.get("maxmemory_policy", ""))
+        if most > 0 and policy != "noeviction" and policy != self._warned_policy:
+            logs.event("redis_evicts", 30, policy=policy, want="noeviction")
+        self._warned_policy = policy
+
+    def _reread_keys(self) -> None:
+        try:
+            if self.callers.reread():
+                logs.event("keys_read")
+        except BadKeysFile as error:
+            logs.event("keys_refused", 40, why=str(error))
+
+    def _note_redis(self, *, up: bool) -> None:
+        self.metrics.set("forebay_redis_up", float(up))
+
+    def is_redis_up(self) -> bool:
+        """Whether Redis has answered a moment ago."""
+        return time.monotonic() - self._answered_s < _STALE_S + self.timings.refresh_s
+
+    def is_ready(self) -> bool:
+        """Whether new requests should be sent here."""
+        served = bool(self.pools) and all(pool.ready for pool in self.pools.values())
+        return served and self.is_redis_up() and not self.draining
+
+    # Routing ------------------------------------------------------------------------------------
+
+    def body_limit(self) -> int:
+        """Longest body that any pool takes."""
+        return max((pool.settings.body_bytes for pool in self.pools.values()), default=1024 * 1024)
+
+    def require_room(self) -> None:
+        """Raises RedisAway while Redis has no room for more."""
+        if self._redis_full:
+            raise redis_away_error("The queue's memory is nearly full; come back soon.")
+
+    async def pool_for(self, model: str) -> Pool:
+        """The pool to admit to. Raises ModelNotFound, or RedisAway before the pool can serve."""
+        pool = self._known(model)
+        if pool is None and time.monotonic() - self._answered_s > _LOOK_AGAIN_S:
+            await self.refresh()  # a worker may have come just now
+            pool = self._known(model)
+        if pool is not None and pool.ready:
+            return pool
+        if pool is None and self.pools and all(one.ready for one in self.pools.values()):
+            raise ModelNotFound(
+                f"The model `{model}` does not exist; see GET /v1/models.", param="model"
+            )
+        raise redis_away_error()
+
+    def _known(self, model: str) -> Pool | None:
+        serving = [pool for pool in self.pools.values() if model in pool.models]
+        if serving:
+            return max(serving, key=lambda pool: pool.models[model])
+        if len(self.pools) == 1:
+            (only,) = self.pools.values()
+            # Not a word from a worker yet: what comes first shall wait for it.
+            return only if not only.models else None
+        return None
+
+    def pool_of(self, request_id: str) -> Pool | None:
+        """The served pool that a request id names."""
+        name = pool_of(request_id)
+        return self.pools.get(name) if name else None

@@ -1,0 +1,170 @@
+"""Running a producer: listen, serve, drain.
+
+Start: options checked, sockets bound, health served, then the pools as soon as Redis answers.
+Stop, on time whatever Redis does: not ready → serve on → stop listening → let open answers finish
+within the grace → end the rest with an error event → close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+from forebay_producer.app import admin_app, api_app
+from forebay_producer.keysfile import BadKeysFile
+from forebay_producer.listen import (
+    CannotServe,
+    bind,
+    require_safe,
+    require_uds,
+    shown_address,
+    split_address,
+)
+from forebay_producer.options import ServeOptions
+from forebay_producer.replica import Replica
+from forebay_shared import logs
+from forebay_shared.connect import safe_url
+
+_KEEP_ALIVE_S = 75
+"""Longer than load balancers keep idle connections (60 s), so that they close first."""
+_CLOSE_S = 1.0
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that leaves signals alone and says when it listens."""
+
+    def __init__(self, app: ASGIApp, uds: str | None = None) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app, uds=uds, http="httptools", ws="none", lifespan="off", log_config=None,
+                access_log=False, server_header=False, timeout_keep_alive=_KEEP_ALIVE_S,
+            )
+        )  # fmt: skip
+        self.up = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
+class Producer:
+    """One replica in this event loop: `start`, and later `drain`, once each.
+
+    Raises CannotServe for options that cannot be served.
+    """
+
+    def __init__(self, options: ServeOptions) -> None:
+        require_safe(options)
+        self._options = options
+        self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
+        self._serving: asyncio.Task[None] | None = None
+        try:
+            self.replica = Replica(options)
+        except (BadKeysFile, ValueError) as error:
+            raise CannotServe(str(error)) from None
+
+    async def start(self) -> str:
+        """Listen and begin to serve; the address. Redis need not be there yet."""
+        options = self._options
+        if options.admin:
+            await self._listen(admin_app(self.replica), bind(*split_address(options.admin)))
+        if options.uds:
+            require_uds(options.uds)
+            address = await self._listen(api_app(self.replica), None)
+        else:
+            address = await self._listen(api_app(self.replica), bind(options.host, options.port))
+        self._serving = asyncio.create_task(self.replica.run())
+        logs.event("serving", address=address, redis=safe_url(options.redis_url))
+        return address
+
+    async def _listen(self, app: ASGIApp, listener: socket.socket | None) -> str:
+        uds = None if listener else str(self._options.uds)
+        server = _Server(app, uds)
+        task = asyncio.create_task(server.serve([listener] if listener else None))
+        self._servers.append((server, task))
+        up = asyncio.create_task(server.up.wait())
+        await asyncio.wait([task, up], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            up.cancel()
+            await task  # raises why it does not listen
+        return shown_address(listener) if listener else f"unix:{uds}"
+
+    async def drain(self, hurry: asyncio.Event) -> None:
+        """Stop as the module says; `hurry` skips the waits."""
+        timings, (server, serving) = self._options.timings, self._servers[-1]
+        self.replica.draining = True
+        logs.event("draining", serve_on_s=timings.serve_on_s, grace_s=timings.grace_s)
+        await _either(hurry, serving, timings.serve_on_s)
+        server.should_exit = True
+        await _either(hurry, serving, timings.grace_s)
+        if not serving.done():
+            logs.event("end_open", waiters=self.waiters())
+            self.replica.end_open()
+            await asyncio.wait([serving], timeout=timings.last_words_s)
+        await self._close()
+
+    def waiters(self) -> int:
+        """Clients that wait for an answer here."""
+        return sum(len(pool.inbox) for pool in self.replica.pools.values())
+
+    async def _close(self) -> None:
+        for server, _ in self._servers:
+            server.should_exit = server.force_exit = True
+        await _end([task for _, task in self._servers], _CLOSE_S)
+        await _end([asyncio.create_task(self.replica.finish_cancellations())], _CLOSE_S)
+        await _end([self._serving] if self._serving else [], 0)
+        await _end([asyncio.create_task(self.replica.close())], _CLOSE_S)
+        logs.event("stopped")
+
+
+async def _either(hurry: asyncio.Event, task: asyncio.Task[None], within_s: float) -> None:
+    """Return when `hurry` is set, the task is done or the time is over."""
+    hurried = asyncio.create_task(hurry.wait())
+    await asyncio.wait([hurried, task], timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    hurried.cancel()
+
+
+async def _end(tasks: list[asyncio.Task[None]], within_s: float) -> None:
+    """Let tasks end within so many seconds, then cancel them."""
+    if not tasks:
+        return
+    await asyncio.wait(tasks, timeout=within_s)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks, timeout=_CLOSE_S)
+
+
+async def serve(options: ServeOptions, ready: Callable[[str], None] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; a second one hurries. `ready` gets the address."""
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: (hurry if stop.is_set() else stop).set())
+    producer = Producer(options)
+    address = await producer.start()
+    if ready is not None:
+        ready(address)
+    await stop.wait()
+    await producer.drain(hurry)
+
+
+def run(options: ServeOptions) -> int:
+    """Serve until told to stop; the exit code: 0, or 2 for options that cannot be served."""
+    try:
+        uvloop.run(serve(options))
+    except CannotServe as error:
+        sys.stderr.write(f"forebay serve: {error}\n")
+        return 2
+    return 0

@@ -1,0 +1,43 @@
+"""Duties that must outlive any error: run, and run again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from forebay_shared import logs
+from forebay_shared.connect import redis_away
+
+_LEAST_S, _MOST_S = 0.1, 2.0
+
+
+async def keep_up(name: str, duty: Callable[[], Awaitable[None]]) -> None:
+    """Run `duty` until cancelled, again after each error, with waits of 0.1 to 2 s between.
+
+    Redis being away is told once; any other error is logged with its trace each time.
+    """
+    wait_s, away = _LEAST_S, False
+    while True:
+        started_s = asyncio.get_running_loop().time()
+        try:
+            await duty()
+            return
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the duty goes on
+            error = first_of(raised)
+            if asyncio.get_running_loop().time() - started_s > 2 * _MOST_S:
+                wait_s, away = _LEAST_S, False
+            if not redis_away(error):
+                logs.failure("duty_failed", error, duty=name)
+            elif not away:
+                logs.event("redis_away", duty=name, why=type(error).__name__)
+            away = redis_away(error)
+        await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))
+        wait_s = min(2 * wait_s, _MOST_S)
+
+
+def first_of(raised: Exception) -> Exception:
+    """The error, or of a task group's errors the first: they have one cause mostly."""
+    while isinstance(raised, ExceptionGroup):
+        raised = raised.exceptions[0]
+    return raised
