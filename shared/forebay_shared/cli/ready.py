@@ -1,0 +1,58 @@
+"""When `forebay up` is ready, and its first question."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from forebay_shared.cli.api import Producer, Unreachable
+from forebay_shared.cli.prompt import Question, stream_answer
+from forebay_shared.cli.redis_place import open_redis
+from forebay_shared.cli.status import read_pools
+from forebay_shared.cli.terminal import Problem, say
+from forebay_shared.cli.voice import Voice
+
+LOOK_EVERY_S = 0.1
+"""A port that opens and an entry in a registry tell nobody: they must be looked at."""
+PATIENCE_S = 10.0
+
+Pids = Callable[[], set[tuple[str, str]]]
+"""Host and process id of each worker that runs now."""
+
+
+async def until_ready(producer: Producer) -> None:
+    """Returns when the producer takes requests."""
+    while True:
+        try:
+            if (await producer.call("GET", "/readyz")).good:
+                return
+        except Unreachable:
+            pass  # it does not listen yet
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def until_served(redis_url: str, pids: Pids, engines: Sequence[str]) -> str:
+    """Returns when one of our own workers serves: its first model."""
+    waits_until_s = asyncio.get_running_loop().time() + PATIENCE_S
+    told = False
+    async with open_redis(redis_url) as redis:
+        while True:
+            try:
+                pools = await read_pools(redis)
+            except Problem:
+                pools = []  # no worker has founded one yet
+            workers = [worker for pool in pools for worker in pool["workers"]]
+            for worker in workers:
+                about = worker["about"]
+                if worker["models"] and (about.get("host"), about.get("pid")) in pids():
+                    return str(worker["models"][0])
+            if not told and asyncio.get_running_loop().time() > waits_until_s:
+                told = True
+                say(f"still waiting for an engine to tell its models: {', '.join(engines)}")
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def ask(producer: Producer, text: str, model: str, voice: Voice) -> None:
+    """Ask a question and give the answer to the voice. Raises Problem where there is none."""
+    voice.question(text)
+    voice.answered(await stream_answer(producer, Question(text, model), voice.piece))

@@ -1,0 +1,70 @@
+"""Which Redis an operator's command speaks to, and what to say where it does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from forebay_shared.cli.terminal import Problem
+from forebay_shared.connect import connect, login_refused, redis_away, safe_url
+from forebay_shared.embedded import running_url
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def redis_options(command: _Command) -> _Command:
+    """`--redis` and `--state`, given to the command as `redis_url` and `state`."""
+    state = click.option(
+        "--state",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Folder of the embedded server.  [env var: FOREBAY_STATE; default: the user's]",
+    )
+    url = click.option(
+        "--redis",
+        "redis_url",
+        envvar="FOREBAY_REDIS",
+        help="redis://, rediss:// or unix:// URL.  [env var: FOREBAY_REDIS; default: the embedded "
+        "server of `forebay up`]",
+    )
+    return url(state(command))
+
+
+def named_or_running(redis_url: str | None, state: Path | None) -> str:
+    """The URL named, else that of the embedded server that runs. Raises Problem where none does."""
+    if redis_url:
+        return redis_url
+    running = running_url(state)
+    if running is None:
+        raise Problem(
+            "no Redis is named and no embedded server runs; start one with `forebay up`, "
+            "or name yours with --redis or in FOREBAY_REDIS"
+        )
+    return running
+
+
+@asynccontextmanager
+async def open_redis(url: str) -> AsyncIterator[Redis]:
+    """A client. Raises Problem where the URL is wrong or Redis does not answer."""
+    try:
+        client = connect(url, name="forebay-cli")
+    except ValueError as error:
+        raise Problem(str(error)) from None
+    try:
+        async with client:
+            yield client
+    except RedisError as error:
+        raise _told(url, error) from error
+
+
+def _told(url: str, error: RedisError) -> Problem:
+    if login_refused(error):
+        return Problem(f"{safe_url(url)} refused the user or password; mend them in the URL")
+    if redis_away(error):
+        return Problem(f"Redis at {safe_url(url)} does not answer; is it running?")
+    return Problem(f"Redis at {safe_url(url)} refused the call: {error}")

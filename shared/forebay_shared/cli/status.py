@@ -1,0 +1,116 @@
+"""`forebay status`: what waits and runs in each pool, and which workers there are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import click
+from redis.asyncio import Redis
+
+from forebay_shared.calls import Library, Operator
+from forebay_shared.cli.redis_place import named_or_running, open_redis, redis_options
+from forebay_shared.cli.terminal import Problem, example, json_option, print_json, run
+from forebay_shared.keys import POOLS, Keys
+
+EVERY_S = 1.0
+EXAMPLES = example("""
+  forebay status
+  forebay status --watch
+  forebay status --redis redis://127.0.0.1:6379/0 --pool default --json
+""")
+
+
+@click.command(epilog=EXAMPLES)
+@redis_options
+@click.option("--pool", help="Only this pool.  [default: all that workers have registered]")
+@click.option("--watch", is_flag=True, help="Show it again each second until ^C.")
+@json_option
+def status(
+    redis_url: str | None, state: Path | None, pool: str | None, watch: bool, as_json: bool
+) -> None:
+    """Show each pool: its classes with what is queued and runs, its workers, its counts.
+
+    With --json a line for each pool; with --json --watch again each second.
+    """
+    url = named_or_running(redis_url, state)
+    if watch:
+        run(_watch(url, pool, as_json), " ")
+        return
+    pools = run(_once(url, pool))
+    if as_json:
+        for one in pools:
+            print_json(one)
+        return
+    from rich.console import Console
+
+    from forebay_shared.cli.status_view import pools_view
+
+    Console().print(pools_view(pools))
+
+
+async def _once(url: str, pool: str | None) -> list[dict[str, Any]]:
+    async with open_redis(url) as redis:
+        return await read_pools(redis, pool)
+
+
+async def _watch(url: str, pool: str | None, as_json: bool) -> None:
+    async with open_redis(url) as redis:
+        if as_json:
+            async for pools in _each_second(redis, pool):
+                for one in pools:
+                    print_json(one)
+            return
+        from rich.live import Live
+
+        from forebay_shared.cli.status_view import pools_view
+
+        with Live(screen=True, auto_refresh=False) as live:
+            async for pools in _each_second(redis, pool):
+                live.update(pools_view(pools), refresh=True)
+
+
+async def _each_second(redis: Redis, pool: str | None) -> AsyncIterator[list[dict[str, Any]]]:
+    while True:
+        yield await read_pools(redis, pool)
+        await asyncio.sleep(EVERY_S)
+
+
+async def read_pools(redis: Redis, pool: str | None = None) -> list[dict[str, Any]]:
+    """The status of the named pool, or of all. Raises Problem where there is none."""
+    stored = cast("list[bytes]", await redis.zrange(POOLS, 0, -1))
+    known = sorted(name.decode() for name in stored)
+    names = [pool] if pool else known
+    if not names:
+        raise Problem("this Redis has no pool yet; a worker makes one: see `forebay work --help`")
+    return [await _read_pool(redis, name, known) for name in names]
+
+
+async def _read_pool(redis: Redis, name: str, known: list[str]) -> dict[str, Any]:
+    # Asked first, since a call founds a pool that it does not find.
+    if not await redis.exists(Keys(name).layout):
+        others = f"; there are: {', '.join(known)}" if known else ""
+        raise Problem(f"there is no pool {name!r} in this Redis{others}")
+    found = await Operator(Library(redis, name)).status()
+    return (
+        {"pool": name}
+        | found
+        | {
+            "classes": _list(found["classes"]),
+            "models": _list(found["models"]),
+            "workers": [_worker(one) for one in _list(found["workers"])],
+        }
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    """Lua has one empty table, which arrives as an object."""
+    return value or []
+
+
+def _worker(one: dict[str, Any]) -> dict[str, Any]:
+    parsed = {name: json.loads(one[name]) for name in ("classes", "models", "about")}
+    return one | parsed

@@ -1,0 +1,139 @@
+"""The whole system as children of this process.
+
+Start                            Stop (^C, SIGTERM, or the terminal closes)
+  1 Redis, outside of this         1 producer: finishes open answers, takes nothing new
+  2 producer and workers           2 workers: finish or give back what they hold
+  3 when all are ready: tell,      3 Redis, outside of this: writes everything down
+    and ask the question
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from dataclasses import dataclass
+
+from forebay_shared.cli import ready
+from forebay_shared.cli.api import Place, Producer
+from forebay_shared.cli.child import Child
+from forebay_shared.cli.childlog import ChildLog
+from forebay_shared.cli.local_redis import NamedRedis, OwnRedis
+from forebay_shared.cli.terminal import Problem, say
+from forebay_shared.cli.voice import Voice
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run: `workers` beside each of `engines`. `serve` and `work` are further options."""
+
+    host: str
+    port: int
+    engines: tuple[str, ...]
+    workers: int
+    serve: tuple[str, ...] = ()
+    work: tuple[str, ...] = ()
+    ask: str | None = None
+    api_key: str | None = None
+
+    def place(self) -> Place:
+        """Where this machine reaches the producer."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return Place(f"http://{f'[{host}]' if ':' in host else host}:{self.port}", self.api_key)
+
+    def serve_arguments(self) -> list[str]:
+        """Without Redis' URL: that is in the environment, since a command line is public."""
+        where = ["--host", self.host, "--port", str(self.port)]
+        return ["forebay_producer", *where, *self.serve]
+
+    def work_arguments(self) -> list[list[str]]:
+        """One a worker."""
+        engines = [engine for engine in self.engines for _ in range(self.workers)]
+        return [["forebay_worker", "--engine", engine, *self.work] for engine in engines]
+
+
+class Signals:
+    """What the user has asked for: first to stop, then to hurry."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+
+    def listen(self) -> None:
+        """Take the signals over from Python."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._came)
+
+    def _came(self) -> None:
+        (self.hurry if self.stop.is_set() else self.stop).set()
+
+
+class System:
+    """`run` starts everything, serves and stops everything; once."""
+
+    def __init__(self, plan: Plan, redis: NamedRedis | OwnRedis, voice: Voice) -> None:
+        self._plan = plan
+        self._redis = redis
+        self._voice = voice
+        self._log = ChildLog()
+        environment = os.environ | {"FOREBAY_REDIS": redis.url}
+        self._producer = Child("producer", plan.serve_arguments(), environment, self._log)
+        self._workers = [
+            Child(f"worker {number}", arguments, environment, self._log)
+            for number, arguments in enumerate(plan.work_arguments(), start=1)
+        ]
+        self._signals = Signals()
+
+    async def run(self) -> None:
+        """Serve until a signal. Raises Problem where a child cannot start or the asking failed."""
+        self._signals.listen()
+        tasks = [asyncio.create_task(child.keep()) for child in (self._producer, *self._workers)]
+        redis = asyncio.create_task(self._redis.keep())
+        opening = asyncio.create_task(self._open())
+        try:
+            await self._until_over(tasks)
+        finally:
+            opening.cancel()
+            await asyncio.wait([opening])
+            self._log.release()
+            await self._stop()
+            redis.cancel()
+            await asyncio.wait([redis, *tasks])
+        if not opening.cancelled():
+            opening.result()
+
+    async def _until_over(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Returns at the first signal. Raises what a child's keeper raises."""
+        stop = asyncio.create_task(self._signals.stop.wait())
+        done, _ = await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        for task in done - {stop}:
+            task.result()
+
+    async def _open(self) -> None:
+        """Tell when everything is ready, and ask the question; its failure stops nothing."""
+        async with Producer(self._plan.place()) as producer:
+            await ready.until_ready(producer)
+            model = await ready.until_served(self._redis.url, self._pids(), self._plan.engines)
+            self._voice.ready(self._plan.place().url, self._redis.url, model)
+            try:
+                if self._plan.ask is not None:
+                    self._log.hold()
+                    await ready.ask(producer, self._plan.ask, model, self._voice)
+            except Problem as problem:
+                say(f"the question failed: {problem.message}")
+                raise
+            finally:
+                self._log.release()
+            self._voice.advise(self._plan.place(), model)
+
+    def _pids(self) -> ready.Pids:
+        return lambda: {(socket.gethostname(), str(worker.pid)) for worker in self._workers}
+
+    async def _stop(self) -> None:
+        self._voice.stopping()
+        await self._producer.stop(self._signals.hurry)
+        await asyncio.gather(*(worker.stop(self._signals.hurry) for worker in self._workers))
+        self._voice.stopped()
