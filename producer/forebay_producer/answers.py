@@ -33,9 +33,9 @@ def raw_answer(
     content_type: str = "application/json",
 ) -> Response:
     """An answer of bytes as they are."""
-    named = dict(headers or {})
-    named.setdefault("x-request-id", new_ulid())
-    named["content-type"] = content_type
+    named = {**(headers or {}), "content-type": content_type}
+    if "x-request-id" not in named:
+        named["x-request-id"] = new_ulid()
     return Response(body, status, named)
 
 

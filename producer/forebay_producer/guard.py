@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from redis.exceptions import RedisError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +16,9 @@ from forebay_shared.connect import redis_away, redis_full
 from forebay_shared.errors import ForebayError, InvalidRequest, NotFound, Refused
 from forebay_shared.metrics import Metrics
 
-Handler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+Row = tuple[str, str, Endpoint]
+"""Method, path and endpoint of a route."""
 _GONE = 499
 
 
@@ -52,27 +53,25 @@ def count_refusal(metrics: Metrics, error: ForebayError) -> None:
         metrics.observe("forebay_retry_after_seconds", error.retry_after_s)
 
 
-def error_handlers(metrics: Metrics) -> dict[int | type[Exception], Handler]:
-    """Starlette's exception handlers for all that a route may raise."""
+def guarded(endpoint: Endpoint, metrics: Metrics) -> Endpoint:
+    """The endpoint with its errors turned into answers."""
 
-    async def known(request: Request, error: Exception) -> Response:
-        told = judged(error)
-        count_refusal(metrics, told)
-        return error_answer(told)
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ClientGone:
+            return raw_answer(b"", _GONE)  # nobody reads it
+        except Exception as error:  # noqa: BLE001 - judged: what is unexpected is logged
+            told = judged(error)
+            count_refusal(metrics, told)
+            return error_answer(told)
 
-    async def http(request: Request, error: HTTPException) -> Response:
-        return error_answer(_by_status(request, error), error.headers)
+    return answer
 
-    async def gone(request: Request, error: ClientGone) -> Response:
-        return raw_answer(b"", _GONE)  # nobody reads it
 
-    return {
-        ForebayError: known,
-        RedisError: known,
-        Exception: known,
-        HTTPException: http,
-        ClientGone: gone,
-    }
+async def no_route(request: Request, error: HTTPException) -> Response:
+    """Starlette's answer where no route fits, in OpenAI's shape."""
+    return error_answer(_by_status(request, error), error.headers)
 
 
 def _by_status(request: Request, error: HTTPException) -> ForebayError:

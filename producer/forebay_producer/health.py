@@ -10,9 +10,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from redis.exceptions import RedisError
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from forebay_producer.answers import json_answer, raw_answer
+from forebay_producer.guard import Row
 from forebay_producer.replica import Replica
 
 _STATUS_WAIT_S = 1.0
@@ -24,14 +24,11 @@ class HealthRoutes:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
-    def probes(self) -> list[Route]:
-        return [
-            Route("/healthz", self.healthz, methods=["GET"]),
-            Route("/readyz", self.readyz, methods=["GET"]),
-        ]
+    def probes(self) -> list[Row]:
+        return [("GET", "/healthz", self.healthz), ("GET", "/readyz", self.readyz)]
 
-    def admin(self) -> list[Route]:
-        return [*self.probes(), Route("/metrics", self.metrics, methods=["GET"])]
+    def admin(self) -> list[Row]:
+        return [*self.probes(), ("GET", "/metrics", self.metrics)]
 
     async def healthz(self, request: Request) -> Response:
         """200 while the event loop turns."""

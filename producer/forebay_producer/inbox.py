@@ -73,6 +73,10 @@ class Inbox:
         if not others:
             self._by_id.pop(reader.request_id, None)
 
+    def readers(self) -> list[Reader]:
+        """All that wait here now."""
+        return [reader for readers in self._by_id.values() for reader in readers]
+
     def is_read(self, request_id: str) -> bool:
         """Whether anybody here waits for this request."""
         return request_id in self._by_id
@@ -85,9 +89,8 @@ class Inbox:
 
     def leave_all(self, why: Left) -> None:
         """Every reader stops waiting."""
-        for readers in list(self._by_id.values()):
-            for reader in list(readers):
-                reader.leave(why)
+        for reader in self.readers():
+            reader.leave(why)
 
     # Duties -------------------------------------------------------------------------------------
 

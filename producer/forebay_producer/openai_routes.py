@@ -7,13 +7,13 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from forebay_producer.admission import Call, make_admission
 from forebay_producer.answers import json_answer
 from forebay_producer.asked import read_asked
 from forebay_producer.bodies import read_body
 from forebay_producer.exchange import Exchange, admit
+from forebay_producer.guard import Row
 from forebay_producer.pool import Pool
 from forebay_producer.replica import Replica
 from forebay_producer.streams import ExchangeStream
@@ -40,12 +40,11 @@ class OpenAIRoutes:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
-    def routes(self) -> list[Route]:
-        generate = [Route(path, self.generate, methods=["POST"]) for path in GENERATE]
+    def rows(self) -> list[Row]:
         return [
-            *generate,
-            Route("/v1/models", self.models, methods=["GET"]),
-            Route("/v1/models/{model:path}", self.model, methods=["GET"]),
+            *(("POST", path, self.generate) for path in GENERATE),
+            ("GET", "/v1/models", self.models),
+            ("GET", "/v1/models/{model:path}", self.model),
         ]
 
     async def generate(self, request: Request) -> Response:
@@ -64,7 +63,7 @@ class OpenAIRoutes:
         headers = header_map(request)
         caller = self._replica.callers.identify(headers)
         body = await read_body(request.receive, headers, self._replica.body_limit())
-        path = request.url.path
+        path: str = request.scope["path"]
         return Call(path, headers, body, read_asked(path, body), caller)
 
     async def _accept(self, pool: Pool, admission: Admission) -> Response:

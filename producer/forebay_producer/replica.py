@@ -21,7 +21,8 @@ from forebay_shared.metrics import Metrics
 _USUAL_POOL = "default"
 _STALE_S = 3.0
 """Redis counts as away when it has not answered for so long."""
-_LOOK_AGAIN_S = 0.1
+_LOOK_EVERY_S = 0.1
+"""Requests for unknown models make this replica look again, but not more often than this."""
 
 
 class Replica:
@@ -40,6 +41,8 @@ class Replica:
         self._answered_s = -_STALE_S
         self._warned_policy = ""
         self._looking = asyncio.Lock()
+        self._looked_s = 0.0
+        self._next_look: asyncio.Task[None] | None = None
         self._pools_group: asyncio.TaskGroup | None = None
 
     # Life ---------------------------------------------------------------------------------------
@@ -148,8 +151,8 @@ class Replica:
     async def pool_for(self, model: str) -> Pool:
         """The pool to admit to. Raises ModelNotFound, or RedisAway before the pool can serve."""
         pool = self._known(model)
-        if pool is None and time.monotonic() - self._answered_s > _LOOK_AGAIN_S:
-            await self.refresh()  # a worker may have come just now
+        if pool is None and self.pools:
+            await self._look_again()  # a worker may have come just now
             pool = self._known(model)
         if pool is not None and pool.ready:
             return pool
@@ -158,6 +161,19 @@ class Replica:
                 f"The model `{model}` does not exist; see GET /v1/models.", param="model"
             )
         raise redis_away_error()
+
+    async def _look_again(self) -> None:
+        """A refresh that begins after this call; many calls share one."""
+        if self._next_look is None:
+            self._next_look = asyncio.create_task(self._look())
+        await asyncio.shield(self._next_look)
+
+    async def _look(self) -> None:
+        wait_s = self._looked_s + _LOOK_EVERY_S - time.monotonic()
+        await asyncio.sleep(max(0.0, wait_s))
+        self._looked_s = time.monotonic()
+        self._next_look = None
+        await self.refresh()
 
     def _known(self, model: str) -> Pool | None:
         serving = [pool for pool in self.pools.values() if model in pool.models]

@@ -10,12 +10,12 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from forebay_producer.answers import json_answer, raw_answer
 from forebay_producer.assemble import assemble
 from forebay_producer.exchange import hang_up
 from forebay_producer.follow import FollowStream
+from forebay_producer.guard import Row
 from forebay_producer.openai_routes import header_map
 from forebay_producer.outcomes import ended_error
 from forebay_producer.pool import Pool
@@ -35,11 +35,11 @@ class RequestsRoutes:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
-    def routes(self) -> list[Route]:
+    def rows(self) -> list[Row]:
         return [
-            Route(_PATH, self.show, methods=["GET"]),
-            Route(_PATH, self.cancel, methods=["DELETE"]),
-            Route(_PATH + "/events", self.events, methods=["GET"]),
+            ("GET", _PATH, self.show),
+            ("DELETE", _PATH, self.cancel),
+            ("GET", _PATH + "/events", self.events),
         ]
 
     async def show(self, request: Request) -> Response:

@@ -45,7 +45,8 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app, uds=uds, http="httptools", ws="none", lifespan="off", log_config=None,
-                access_log=False, server_header=False, timeout_keep_alive=_KEEP_ALIVE_S,
+                access_log=False, server_header=False, proxy_headers=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
             )
         )  # fmt: skip
         self.up = asyncio.Event()
