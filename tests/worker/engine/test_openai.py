@@ -130,6 +130,15 @@ async def test_an_error_status_keeps_its_answer(
     assert "prompt" not in str(error)
 
 
+async def test_a_redirect_is_not_followed() -> None:
+    """A prompt goes to the engine it was meant for and nowhere else."""
+    moved = raw(b"HTTP/1.1 307 Moved\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n")
+    async with wire(moved) as seen, engine_at(seen.url) as engine:
+        with pytest.raises(EngineFailed):
+            await collect(engine, call())
+    assert len(seen.requests) == 1
+
+
 async def test_503_is_busy() -> None:
     """The engine's own admission is no failure of the request."""
     async with wire(reply(b"{}", "503 Service Unavailable")) as seen, engine_at(seen.url) as engine:
@@ -251,13 +260,19 @@ async def test_closing_the_engine_breaks_what_runs() -> None:
             await collect(engine, call())
 
 
-@pytest.mark.parametrize("streaming", [True, False])
-async def test_connections_serve_again(streaming: bool) -> None:
+async def slow_to_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A stream whose body ends a little after `[DONE]`."""
+    await stream(b"data: {}\n\n", b"data: [DONE]\n\n", end=False)(reader, writer)
+    await asyncio.sleep(0.02)
+    writer.write(b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("script", [slow_to_end, reply(b"{}")], ids=["stream", "whole"])
+async def test_connections_serve_again(script: Script) -> None:
     """Calls in a row share one connection, streams too."""
-    script = stream(b"data: {}\n\n", b"data: [DONE]\n\n") if streaming else reply(b"{}")
     async with wire(script) as seen, engine_at(seen.url) as engine:
         for _ in range(3):
-            assert len(await collect(engine, call(streaming))) == 1
+            assert len(await collect(engine, call(stream=True))) == 1
         assert (seen.connections, len(seen.requests)) == (1, 3)
 
 

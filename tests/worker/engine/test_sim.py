@@ -147,6 +147,14 @@ async def test_a_stop_text_ends_the_answer_before_it(streaming: bool) -> None:
         assert said(kept).text == text[: text.index(stop)] + stop
 
 
+async def test_the_first_stop_text_counts() -> None:
+    """Not the first in the list, where one token holds several."""
+    async with sim() as engine:
+        word = said(await answer(engine, chat(max_tokens=1))).text
+        got = await answer(engine, chat(stop=[word[3], word[2], word[4]]))
+    assert (said(got).text, got["choices"][0]["stop_reason"]) == (word[:2], word[2])
+
+
 async def test_choices_are_numbered_by_prompt() -> None:
     """n choices for each prompt; the prompt is charged once."""
     ask = {"prompt": ["one", [1, 2, 3]], "n": 2, "max_tokens": 4, "ignore_eos": True}

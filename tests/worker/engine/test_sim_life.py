@@ -114,6 +114,18 @@ async def test_ordered_faults_strike(profile: str, kind: str, after: int) -> Non
 
 
 @pytest.mark.parametrize("profile", ["default", "zero"])
+async def test_what_was_said_before_a_fault_comes_before_it(profile: str) -> None:
+    """Two choices: the third token and the failure fall into one step, and both are told."""
+    order = {"fail": "broken", "after_tokens": 3}
+    got = []
+    async with sim(profile) as engine:
+        with pytest.raises(EngineBroken):
+            async for event in engine.generate(chat(stream=True, n=2, sim=order)):
+                got.append(event)
+    assert len(got) == 2 + 3  # a role for each choice
+
+
+@pytest.mark.parametrize("profile", ["default", "zero"])
 async def test_an_ordered_abort_looks_like_an_end(profile: str) -> None:
     """Finish reason `abort` in an answer of status 200."""
     ask: dict[str, Any] = {"max_tokens": 6, "sim": {"fail": "abort", "after_tokens": 2}}

@@ -77,12 +77,10 @@ class Batch:
 
     def begin_step(self) -> float:
         """Grow, preempt, admit; the step's length in seconds, 0 when nothing runs."""
-        preempted = self.preemptions
         for sequence in tuple(self._running):
             if sequence.running:
                 self._grow(sequence)
-        if self.preemptions == preempted:
-            self._admit()
+        self._admit()
         if not self._running:
             return 0.0
         profile = self._profile
