@@ -23,24 +23,32 @@ function F.cost(q, prompt, cached, output)
   return (prompt - known) * price.prompt + known * price.cached + output * price.output
 end
 
--- e: what a request is expected to cost. Output is learned by tenant and model and capped by what
--- the request allows; prompt tokens come from the body's bytes, calibrated likewise.
+function F.average(q, field, value)
+  local was = P.get(q, field, value)
+  P.set(q, field, was + F.LEARN * (value - was))
+end
+
+-- e: what a request is expected to cost. Output is learned by flow and model (a tenant's batch work is
+-- unlike its chat) and capped by what the request allows; a new flow starts from its class's mean.
+-- Prompt tokens come from the body's bytes, calibrated likewise.
 function F.estimate(q, record)
   local learned = redis.call('HMGET', K.usage(q, record.tenant),
-    'ratio:' .. record.model, 'output:' .. record.model)
-  local prompt = tonumber(record.bytes) * (tonumber(learned[1]) or F.COLD_RATIO)
+    'ratio:' .. record.model, 'output:' .. record.class .. ':' .. record.model)
+  local prompt = tonumber(record.bytes) * (tonumber(learned[1]) or P.get(q, 'ratio', F.COLD_RATIO))
   local output = tonumber(record.estimate)
   local limit = tonumber(record.limit)
   if output < 0 then
-    output = tonumber(learned[2]) or F.COLD_OUTPUT
+    output = tonumber(learned[2]) or P.get(q, 'output:' .. record.class, F.COLD_OUTPUT)
     if limit >= 0 then output = math.min(output, limit) end
   end
   return F.cost(q, prompt, 0, output)
 end
 
 function F.learn(q, record, usage)
+  if usage.output > 0 then F.average(q, 'output:' .. record.class, usage.output) end
+  F.average(q, 'ratio', usage.prompt / math.max(1, tonumber(record.bytes)))
   local key = K.usage(q, record.tenant)
-  local ratio, output = 'ratio:' .. record.model, 'output:' .. record.model
+  local ratio, output = 'ratio:' .. record.model, 'output:' .. record.class .. ':' .. record.model
   local known = redis.call('HMGET', key, ratio, output)
   local seen = usage.prompt / math.max(1, tonumber(record.bytes))
   local was_ratio, was_output = tonumber(known[1]) or seen, tonumber(known[2]) or usage.output
@@ -104,9 +112,12 @@ function F.choose_class(q, list, eligible)
   return best, false
 end
 
--- No hoarded credit, no hoarded debt of classes that some workers may not serve: with W the weights
--- of the waiting eligible classes, K = D x mean cost and th_c = K/W + l_max/w_c, the chosen one's a
--- rises to (second smallest S) - th, the others' a and F sink to S_chosen + th_c.
+-- No hoarded credit, no hoarded debt of classes that some workers may not serve: with W the weights of
+-- the waiting eligible classes, K what D requests in service were charged together at most (the
+-- refunds that settlement may bring) and th_c = K/W + l_max/w_c, the chosen one's a rises to
+-- (second smallest S) - th, the others' a and F sink to S_chosen + th_c. K is the highest recent level
+-- and not D x the mean cost: the first ends are the short ones, and early estimates are too long, so
+-- a mean would clip refunds of a pool that has just started.
 function F.bound_windup(q, list, eligible, chosen)
   local total, second = 0, nil
   for _, one in ipairs(list) do
@@ -115,10 +126,8 @@ function F.bound_windup(q, list, eligible, chosen)
       if one ~= chosen and (not second or one.start < second) then second = one.start end
     end
   end
-  local mean = P.get(q, 'cost')
-  if not second or not mean then return end
-  local in_service = math.max(P.get(q, 'slots', 0), P.get(q, 'running', 0), 1)
-  local base, lmax = in_service * mean / total, P.get(q, 'lmax', 0)
+  if not second then return end
+  local base, lmax = P.get(q, 'most_held', 0) / total, P.get(q, 'lmax', 0)
   local floor = second - base - lmax / chosen.weight
   if floor > chosen.start then
     P.set(q, 'a:' .. chosen.name, floor)
@@ -198,12 +207,18 @@ function F.settle(q, record, used)
   if a then redis.call('ZADD', K.ready(q, class), math.max(a, tag), flow) end
 end
 
--- Mean cost and l_max, which decays by a thousandth with each end.
-function F.note_cost(q, record, used)
-  local mean = P.get(q, 'cost', used)
-  P.set(q, 'cost', mean + 0.02 * (used - mean))
-  local longest = math.max(used, tonumber(record.charged))
-  P.set(q, 'lmax', math.max(longest, P.get(q, 'lmax', 0) * 0.999))
+-- l = max(e, u): its maximum, and what is charged to all in service together, `held`, with the highest
+-- level that it had. Both maxima decay by a thousandth with each end.
+function F.note_held(q, by, length)
+  P.add(q, 'held', by)
+  P.set(q, 'most_held', math.max(P.get(q, 'most_held', 0), P.get(q, 'held')))
+  P.set(q, 'lmax', math.max(P.get(q, 'lmax', 0), length))
+end
+
+function F.note_end(q, record)
+  P.add(q, 'held', -tonumber(record.charged))
+  P.set(q, 'most_held', P.get(q, 'most_held', 0) * 0.999)
+  P.set(q, 'lmax', P.get(q, 'lmax', 0) * 0.999)
 end
 
 -- A class with nothing queued or running forgets its tags; v goes past the highest, so that a flow

@@ -124,6 +124,7 @@ end
 function M.leave_running(q, record)
   local worker = M.worker_of(record)
   redis.call('ZREM', K.leases(q), record.id)
+  F.note_end(q, record)
   P.add(q, 'running', -1)
   P.add(q, 'running:' .. record.class, -1)
   if tonumber(record.crashes) > 0 then

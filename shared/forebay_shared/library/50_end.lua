@@ -91,7 +91,6 @@ function E.finish(q, record, state, result)
   local intact = redis.call('XDEL', record.queue, entry) == 1
   if record.state == 'running' then
     worker = M.leave_running(q, record)
-    F.note_cost(q, record, tonumber(record.used))
     F.settle(q, record, tonumber(record.used))
   else
     M.leave_place(q, record, intact)

@@ -192,7 +192,6 @@ function T.grant(q, t, list, chosen, strict, record)
   local class, from = record.class, record.place
   local expected, charged = F.estimate(q, record), tonumber(record.charged)
   local add = math.max(0, expected - charged)
-  P.set(q, 'lmax', math.max(P.get(q, 'lmax', 0), expected))
   F.charge_class(q, list, chosen, strict, add)
   F.charge_flow(q, class, record.flow, tonumber(record.flow_weight), add, from ~= 'suspect')
   M.leave_place(q, record, true)
@@ -201,6 +200,7 @@ function T.grant(q, t, list, chosen, strict, record)
   record.takes, record.charged, record.weight = tonumber(record.takes) + 1, charged + add, chosen.weight
   record.taken, record.solo = q.now, 0
   if tonumber(record.crashes) > 0 then T.note_suspect(q, t, record) end
+  F.note_held(q, record.charged, expected)
   P.add(q, 'running', 1)
   P.add(q, 'running:' .. class, 1)
   redis.call('ZADD', K.leases(q), q.now + q.settings.lease_ms, record.id)

@@ -59,7 +59,10 @@ function H.renew(q, worker, one)
   redis.call('ZADD', K.leases(q), q.now + q.settings.lease_ms, one.id)
   M.claim(q, record, worker)
   local used = M.note_usage(q, record, one.usage)
-  if used > tonumber(record.charged) then F.settle(q, record, used) end
+  if used > tonumber(record.charged) then
+    F.note_held(q, used - tonumber(record.charged), used)
+    F.settle(q, record, used)
+  end
   M.save(q, record, 'used', 'charged')
   return 'ok'
 end

@@ -233,7 +233,7 @@ local function status(keys)
   local value = {paused = q.clock.paused == '1', draining = q.clock.draining == '1',
     queued = P.get(q, 'queued', 0), running = redis.call('ZCARD', K.leases(q)),
     delayed = redis.call('ZCARD', K.delayed(q)), dead = redis.call('XLEN', K.dead(q)),
-    v = P.get(q, 'v', 0), slots = P.get(q, 'slots', 0), mean_cost = P.get(q, 'cost', 0),
+    v = P.get(q, 'v', 0), slots = P.get(q, 'slots', 0),
     per_second = 1000 * F.drain_rate(q, 'pool'), now_ms = q.now, classes = {},
     models = redis.call('ZRANGE', K.models(q), 0, 999), workers = O.workers_status(q), ledger = {}}
   for i, class in ipairs(q.settings.classes) do value.classes[i] = O.class_status(q, class) end
