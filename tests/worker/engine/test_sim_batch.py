@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forebay_worker.engine.profile import DEFAULT, Profile
 from forebay_worker.engine.sim_batch import Batch, Sequence
@@ -130,6 +132,30 @@ def test_a_removed_sequence_is_gone_at_once() -> None:
     assert (bench.batch.running, bench.batch.waiting, bench.batch.kv_usage) == (0, 1, 0)
     bench.run()
     assert bench.said == {"a": [1], "b": [], "c": [2]}
+
+
+@given(
+    work=st.lists(
+        st.tuples(st.integers(1, 16), st.integers(1, 16), st.integers(-2, 2), st.integers(0, 30)),
+        max_size=12,
+    ),
+    scheduling=st.sampled_from(["fcfs", "priority"]),
+)
+def test_whatever_comes_all_is_said_and_nothing_leaks(work: Any, scheduling: Any) -> None:
+    """Any mix of prompts, lengths, priorities and arrivals: blocks and slots are never overdrawn,
+    everyone says all of its tokens, one a step at most, and at the end the cache is empty."""
+    bench = Bench(replace(SMALL, slots=3, scheduling=scheduling))
+    work.sort(key=lambda item: item[3])
+    for number, (prompt, tokens, priority, at) in enumerate(work):
+        while bench.step < at and bench.batch.running:
+            bench.run(most=1)
+            assert bench.batch.running <= 3
+            assert 0 <= bench.batch.kv_usage <= 1
+        bench.add(str(number), prompt, tokens, priority)
+    bench.run()
+    assert [len(bench.said[str(n)]) for n in range(len(work))] == [item[1] for item in work]
+    assert all(len(set(times)) == len(times) for times in bench.said.values())
+    assert (bench.batch.running, bench.batch.waiting, bench.batch.kv_usage) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,19 @@ async def test_a_waiting_call_that_is_left_never_runs(
     assert (await engine.load()).waiting == 0
 
 
+async def test_half_a_body_is_no_call(server: SimProcess, engine: OpenAIEngine) -> None:
+    """A client that leaves while it sends has asked for nothing."""
+    host, port = server.url.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    head = "POST /v1/completions HTTP/1.1\r\nHost: sim\r\nX-Request-Id: half\r\n"
+    writer.write(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    await answer(engine, chat(max_tokens=1))
+    assert await log_of(server.url, "half") == []
+
+
 FAULTS: list[tuple[str, int, bool, type[EngineError], int]] = [
     ("500", 0, True, EngineFailed, 0),
     ("500", 2, False, EngineFailed, 0),
