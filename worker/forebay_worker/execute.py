@@ -182,6 +182,7 @@ class Executor:
     async def _blamed(self, run: Run, result: Result) -> Outcome:
         if run.delivered:
             return ends.interrupted()  # it cannot be run again, whoever is to blame
+        run.forget_chunks()  # nor shall any be delivered while the engine's health is asked
         return GivenBack(await self._pulse.blame(), result)
 
     def _refused(self, error: EngineError) -> None:

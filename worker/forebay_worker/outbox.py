@@ -48,11 +48,11 @@ class Outbox:
                 self._releases.append((run, _release(run, blame, result)))
         self._wake.up()
 
-    def endings(self) -> list[tuple[Run, Ending]]:
+    def endings(self, most: int = ITEMS_PER_CALL) -> list[tuple[Run, Ending]]:
         """The oldest endings that fit into one call. They stay until `ended` tells of them."""
         batch: list[tuple[Run, Ending]] = []
         size = 0
-        for item in islice(self._endings, ITEMS_PER_CALL):
+        for item in islice(self._endings, most):
             size += _size(item[1])
             if batch and size > BYTES_PER_CALL:
                 break

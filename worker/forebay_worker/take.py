@@ -64,8 +64,9 @@ class Taker:
         """Send what is pending, and take if a slot is free; returns when Redis has answered."""
         self.idle.clear()
         await self._release()
-        batch = self._outbox.endings()
-        take = self._open = self._open or self._next_take()
+        most = self._most()
+        batch = self._outbox.endings(most)
+        take = self._open = self._open or self._next_take(most if len(batch) == most else None)
         try:
             await self._send(batch, take)
         except ResponseError as error:
@@ -94,8 +95,12 @@ class Taker:
             return True
         return self._gate.free > 0 and (self._bells.rung or self._more)
 
-    def _next_take(self) -> Take | None:
-        free = min(self._gate.free, ITEMS_PER_CALL)
+    def _most(self) -> int:
+        """Ends a call: half of the slots, so that Redis works on one half and we on the other."""
+        return min(ITEMS_PER_CALL, max(1, (self._gate.slots + 1) // 2))
+
+    def _next_take(self, most: int | None) -> Take | None:
+        free = min(self._gate.free, most or ITEMS_PER_CALL)
         if free <= 0:
             return None
         self._call += 1

@@ -43,7 +43,7 @@ class Worker(Parts):
         self, options: WorkOptions, engine: Engine, settings: PoolSettings | None = None
     ) -> None:
         super().__init__(options, engine, settings)
-        self._tasks: list[asyncio.Task[None]] = []
+        self.duties_running: list[asyncio.Task[None]] = []
         self.taker.start = self._granted
         self.serving = asyncio.Event()
 
@@ -86,7 +86,7 @@ class Worker(Parts):
         if unknown := self.rules.unknown_classes():
             raise Unusable(f"the pool has no class {', '.join(unknown)}")
         for name, once in self._duties():
-            self._tasks.append(asyncio.create_task(go_on(name, once), name=name))
+            self.duties_running.append(asyncio.create_task(go_on(name, once), name=name))
         event("serving", worker=self.id, pool=self.options.pool, classes=self.rules.classes)
         self.serving.set()
 
@@ -132,12 +132,12 @@ class Worker(Parts):
 
     async def _close(self) -> None:
         runs = [run.task for run in self.runs.held() if run.task is not None]
-        for task in (*self._tasks, *runs):
+        for task in (*self.duties_running, *runs):
             task.cancel()
         self.bells.hush()
         clients = (self.redis, self.bells_redis, self.control_redis)
         closings = [self.engine.close(), self.health.close(), *(one.aclose() for one in clients)]
-        closing = asyncio.gather(*self._tasks, *runs, *closings, return_exceptions=True)
+        closing = asyncio.gather(*self.duties_running, *runs, *closings, return_exceptions=True)
         await asyncio.wait([closing], timeout=LEAVE_S / 2)
 
 
