@@ -48,7 +48,7 @@ async def test_a_text_takes_the_time_of_its_steps() -> None:
         begin = perf_counter()
         await answer(engine, chat(max_tokens=50, ignore_eos=True))
         took_s = perf_counter() - begin
-    assert 0.061 <= took_s < 0.15
+    assert 0.061 <= took_s < 0.5
 
 
 async def test_tokens_of_a_stream_come_one_by_one() -> None:
