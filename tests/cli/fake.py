@@ -19,7 +19,7 @@ ID = "default.01JDX3M8Q5T2V9W7Y4Z6A1B0CD"
 
 @dataclass(frozen=True)
 class Asked:
-    """One request as the server got it. `count`: how many came before it on this method and path."""
+    """One request as it came. `count`: how many came before it on this method and path."""
 
     method: str
     path: str

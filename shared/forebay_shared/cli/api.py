@@ -56,6 +56,13 @@ class Answer:
                 f"the answer (status {self.status}) is not JSON; does --url name a producer?"
             ) from None
 
+    def value(self) -> Any:
+        """The body's value, or its text where it is not JSON, as a proxy's may be."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return self.body.decode(errors="replace")
+
     def require(self) -> Self:
         """This answer if it is a good one. Raises Problem with the server's words and advice."""
         if not self.good:

@@ -15,12 +15,15 @@ from forebay_shared.cli.api import Answer, Producer, Unreachable
 from forebay_shared.cli.batch_files import BatchFiles, row_id
 from forebay_shared.cli.batch_lines import Line
 from forebay_shared.cli.terminal import Problem
+from forebay_shared.clock import Clock, SystemClock
 from forebay_shared.records import TERMINAL
 
 WAIT_S = 30
 PATIENCE_S = 300.0
 """So long a producer may not answer at all before the batch gives up."""
 FIRST_PAUSE_S, MOST_PAUSE_S = 1.0, 30.0
+NEW_TRIES = 3
+"""Results may be gone when a batch is taken up again after hours; not so each time."""
 REFUSED = frozenset({429, 503})
 BROKEN = frozenset({500, 502, 504})
 """From a proxy or a producer in trouble: as if nobody had answered."""
@@ -42,18 +45,18 @@ class Sender:
         files: BatchFiles,
         headers: dict[str, str],
         progress: Callable[[bool], None],
-        patience_s: float = PATIENCE_S,
+        clock: Clock | None = None,
     ) -> None:
         self._producer = producer
         self._files = files
         self._headers = {"Prefer": "respond-async", **headers}
         self._progress = progress
-        self._patience_s = patience_s
+        self._clock = clock or SystemClock()
         self._answered_s = 0.0
 
     async def send(self, lines: Sequence[Line], concurrency: int) -> None:
         """Send all lines, at most `concurrency` under way at once; returns when all have ended."""
-        self._answered_s = asyncio.get_running_loop().time()
+        self._answered_s = self._clock.now_s()
         waiting = iter(lines)
         try:
             async with asyncio.TaskGroup() as group:
@@ -68,18 +71,22 @@ class Sender:
 
     async def _send_one(self, line: Line) -> bool:
         """One line to its end; whether it ended well."""
-        try_number = self._files.next_try(line)
-        while True:
+        first = self._files.next_try(line)
+        for try_number in range(first, first + NEW_TRIES):
             try:
                 return await self._try(line, try_number)
             except Expired:
-                try_number += 1
+                continue
+        lost = {"code": "result_expired", "message": "The result was gone before it was read."}
+        self._files.write_error(line, try_number, None, lost)
+        return False
 
     async def _try(self, line: Line, try_number: int) -> bool:
         headers = self._headers | {"Idempotency-Key": row_id(line, try_number)}
         answer = await self._until_answered("POST", line.path, line.body, headers)
         if not answer.good:
-            response = _response(answer.status, answer.headers.get("x-request-id"), answer.json())
+            request_id = answer.headers.get("x-request-id")
+            response = _response(answer.status, request_id, answer.value())
             self._files.write_error(line, try_number, response, None)
             return False
         return self._write(line, try_number, await self._ended(answer.json()["id"]))
@@ -125,7 +132,7 @@ class Sender:
             if answer is not None and not _come_back(answer):
                 return answer
             named_s = answer.retry_after_s() if answer is not None else None
-            await asyncio.sleep(pause_s if named_s is None else named_s)
+            await self._clock.sleep(pause_s if named_s is None else named_s)
             pause_s = min(2 * pause_s, MOST_PAUSE_S)
 
     async def _call(
@@ -136,12 +143,12 @@ class Sender:
             answer = await self._producer.call(method, path, body, headers)
         except Unreachable:
             answer = None
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._clock.now_s()
         if answer is not None and answer.status not in BROKEN:
             self._answered_s = now_s
-        elif now_s - self._answered_s > self._patience_s:
+        elif now_s - self._answered_s > PATIENCE_S:
             raise Problem(
-                f"{self._producer.place.url} has not answered for {self._patience_s:.0f} s; "
+                f"{self._producer.place.url} has not answered for {PATIENCE_S:.0f} s; "
                 "run the same command again to go on from here"
             )
         return answer

@@ -18,6 +18,8 @@ FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 10.0
 class NamedRedis:
     """A Redis that somebody else runs."""
 
+    pid: int | None = None
+
     def __init__(self, url: str) -> None:
         self.url = url
 
@@ -31,6 +33,11 @@ class OwnRedis:
     def __init__(self, server: EmbeddedServer) -> None:
         self._server = server
         self.url = server.url
+
+    @property
+    def pid(self) -> int | None:
+        """Of the server."""
+        return self._server.pid
 
     async def keep(self) -> None:
         """Keep it running until cancelled."""

@@ -65,7 +65,10 @@ async def _texts(events: AsyncIterator[bytes]) -> AsyncIterator[str]:
     async for data in events:
         if data == b"[DONE]":
             return
-        chunk = json.loads(data)
+        try:
+            chunk = json.loads(data)
+        except ValueError:
+            raise Problem("the answer is not made of JSON; does --url name a producer?") from None
         if "error" in chunk:
             raise Problem(f"the answer broke off: {chunk['error']['message']}")
         for choice in chunk.get("choices", []):

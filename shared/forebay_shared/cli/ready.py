@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 
 from forebay_shared.cli.api import Producer, Unreachable
@@ -16,8 +17,8 @@ LOOK_EVERY_S = 0.1
 """A port that opens and an entry in a registry tell nobody: they must be looked at."""
 PATIENCE_S = 10.0
 
-Pids = Callable[[], set[tuple[str, str]]]
-"""Host and process id of each worker that runs now."""
+Workers = Callable[[], set[tuple[str, str]]]
+"""Host and process id of each worker that runs now, as they stand in the registry."""
 
 
 async def until_ready(producer: Producer) -> None:
@@ -31,25 +32,30 @@ async def until_ready(producer: Producer) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def until_served(redis_url: str, pids: Pids, engines: Sequence[str]) -> str:
+async def until_served(redis_url: str, ours: Workers, engines: Sequence[str]) -> str:
     """Returns when one of our own workers serves: its first model."""
-    waits_until_s = asyncio.get_running_loop().time() + PATIENCE_S
-    told = False
-    async with open_redis(redis_url) as redis:
-        while True:
-            try:
-                pools = await read_pools(redis)
-            except Problem:
-                pools = []  # no worker has founded one yet
-            workers = [worker for pool in pools for worker in pool["workers"]]
-            for worker in workers:
-                about = worker["about"]
-                if worker["models"] and (about.get("host"), about.get("pid")) in pids():
-                    return str(worker["models"][0])
-            if not told and asyncio.get_running_loop().time() > waits_until_s:
-                told = True
-                say(f"still waiting for an engine to tell its models: {', '.join(engines)}")
-            await asyncio.sleep(LOOK_EVERY_S)
+    loop = asyncio.get_running_loop()
+    patient_until_s = loop.time() + PATIENCE_S
+    while (model := await _served(redis_url, ours)) is None:
+        if loop.time() > patient_until_s:
+            say(f"still waiting for an engine to tell its models: {', '.join(engines)}")
+            patient_until_s = math.inf
+        await asyncio.sleep(LOOK_EVERY_S)
+    return model
+
+
+async def _served(redis_url: str, ours: Workers) -> str | None:
+    """A model that one of our own workers has registered."""
+    try:
+        async with open_redis(redis_url) as redis:
+            pools = await read_pools(redis)
+    except Problem:
+        return None  # no worker has founded a pool yet, or Redis is being started again
+    for worker in (worker for pool in pools for worker in pool["workers"]):
+        about = worker["about"]
+        if worker["models"] and (about.get("host"), about.get("pid")) in ours():
+            return str(worker["models"][0])
+    return None
 
 
 async def ask(producer: Producer, text: str, model: str, voice: Voice) -> None:

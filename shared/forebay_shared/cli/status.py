@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -94,23 +93,4 @@ async def _read_pool(redis: Redis, name: str, known: list[str]) -> dict[str, Any
     if not await redis.exists(Keys(name).layout):
         others = f"; there are: {', '.join(known)}" if known else ""
         raise Problem(f"there is no pool {name!r} in this Redis{others}")
-    found = await Operator(Library(redis, name)).status()
-    return (
-        {"pool": name}
-        | found
-        | {
-            "classes": _list(found["classes"]),
-            "models": _list(found["models"]),
-            "workers": [_worker(one) for one in _list(found["workers"])],
-        }
-    )
-
-
-def _list(value: Any) -> list[Any]:
-    """Lua has one empty table, which arrives as an object."""
-    return value or []
-
-
-def _worker(one: dict[str, Any]) -> dict[str, Any]:
-    parsed = {name: json.loads(one[name]) for name in ("classes", "models", "about")}
-    return one | parsed
+    return {"pool": name} | await Operator(Library(redis, name)).status()

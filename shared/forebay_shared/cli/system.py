@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 from dataclasses import dataclass
+from typing import Any
 
 from forebay_shared.cli import ready
 from forebay_shared.cli.api import Place, Producer
@@ -85,52 +86,67 @@ class System:
             for number, arguments in enumerate(plan.work_arguments(), start=1)
         ]
         self._signals = Signals()
+        self._ask_failed = False
 
-    async def run(self) -> None:
-        """Serve until a signal. Raises Problem where a child cannot start or the asking failed."""
+    async def run(self) -> bool:
+        """Serve until a signal; whether the question, if there was one, was answered.
+
+        Raises Problem where a child cannot start.
+        """
         self._signals.listen()
-        tasks = [asyncio.create_task(child.keep()) for child in (self._producer, *self._workers)]
-        redis = asyncio.create_task(self._redis.keep())
-        opening = asyncio.create_task(self._open())
+        children = [asyncio.create_task(child.keep()) for child in (self._producer, *self._workers)]
+        others = [asyncio.create_task(self._redis.keep()), asyncio.create_task(self._open())]
         try:
-            await self._until_over(tasks)
+            await self._until_stop([*children, *others])
         finally:
-            opening.cancel()
-            await asyncio.wait([opening])
+            for task in others:
+                task.cancel()
             self._log.release()
             await self._stop()
-            redis.cancel()
-            await asyncio.wait([redis, *tasks])
-        if not opening.cancelled():
-            opening.result()
+            await asyncio.wait([*children, *others])
+        return not self._ask_failed
 
-    async def _until_over(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Returns at the first signal. Raises what a child's keeper raises."""
+    async def _until_stop(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Returns at the first signal. Raises what a task raises; that one ends is well."""
         stop = asyncio.create_task(self._signals.stop.wait())
-        done, _ = await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        for task in done - {stop}:
-            task.result()
+        running: set[asyncio.Task[Any]] = {stop, *tasks}
+        try:
+            while not stop.done():
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            stop.cancel()
 
     async def _open(self) -> None:
-        """Tell when everything is ready, and ask the question; its failure stops nothing."""
-        async with Producer(self._plan.place()) as producer:
+        """Tell when everything is ready, ask the question, say what to do next."""
+        place = self._plan.place()
+        async with Producer(place) as producer:
             await ready.until_ready(producer)
-            model = await ready.until_served(self._redis.url, self._pids(), self._plan.engines)
-            self._voice.ready(self._plan.place().url, self._redis.url, model)
-            try:
-                if self._plan.ask is not None:
-                    self._log.hold()
-                    await ready.ask(producer, self._plan.ask, model, self._voice)
-            except Problem as problem:
-                say(f"the question failed: {problem.message}")
-                raise
-            finally:
-                self._log.release()
-            self._voice.advise(self._plan.place(), model)
+            model = await ready.until_served(self._redis.url, self._registered, self._plan.engines)
+            self._voice.ready(place.url, self._redis.url, model, self.pids())
+            if self._plan.ask is not None:
+                await self._ask(producer, self._plan.ask, model)
+        self._voice.advise(place, model)
 
-    def _pids(self) -> ready.Pids:
-        return lambda: {(socket.gethostname(), str(worker.pid)) for worker in self._workers}
+    async def _ask(self, producer: Producer, text: str, model: str) -> None:
+        """Ask; a failure is told, and stops nothing that could be looked at."""
+        self._log.hold()
+        try:
+            await ready.ask(producer, text, model, self._voice)
+        except Problem as problem:
+            self._ask_failed = True
+            say(f"the question failed: {problem.message}")
+        finally:
+            self._log.release()
+
+    def pids(self) -> dict[str, int | None]:
+        """Process ids by name; None where nothing runs at this moment, or somebody else runs it."""
+        children = {child.name: child.pid for child in (self._producer, *self._workers)}
+        return {"redis": self._redis.pid} | children
+
+    def _registered(self) -> set[tuple[str, str]]:
+        return {(socket.gethostname(), str(worker.pid)) for worker in self._workers}
 
     async def _stop(self) -> None:
         self._voice.stopping()

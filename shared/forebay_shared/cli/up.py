@@ -84,7 +84,9 @@ def up(host: str, port: int, redis_url: str | None, state: Path | None, **rest: 
     port = free_port(host, port)
     plan = _plan(host, port, **rest)
     with running_redis(redis_url, state) as redis:
-        asyncio.run(System(plan, redis, JsonVoice() if rest["as_json"] else Voice()).run())
+        system = System(plan, redis, JsonVoice() if rest["as_json"] else Voice())
+        well = asyncio.run(system.run())
+    raise click.exceptions.Exit(0 if well else 1)
 
 
 def _plan(

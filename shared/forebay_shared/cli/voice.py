@@ -16,7 +16,7 @@ from forebay_shared.connect import safe_url
 class Voice:
     """Speaks in words: results and advice on stdout, the rest on stderr."""
 
-    def ready(self, url: str, redis_url: str, model: str) -> None:
+    def ready(self, url: str, redis_url: str, model: str, pids: dict[str, int | None]) -> None:
         """Everything serves."""
         say(f"ready: {url}/v1 serves {model}; Redis is {safe_url(redis_url)}")
 
@@ -53,9 +53,9 @@ class Voice:
 class JsonVoice(Voice):
     """Speaks in JSON: one object a line on stdout, with its kind in `event`."""
 
-    def ready(self, url: str, redis_url: str, model: str) -> None:
-        row = {"event": "ready", "url": url, "base_url": f"{url}/v1"}
-        print_json(row | {"redis": safe_url(redis_url), "model": model})
+    def ready(self, url: str, redis_url: str, model: str, pids: dict[str, int | None]) -> None:
+        row = {"event": "ready", "url": url, "base_url": f"{url}/v1", "model": model}
+        print_json(row | {"redis": safe_url(redis_url), "pids": pids})
 
     def question(self, text: str) -> None:
         """It is known who asked."""
