@@ -61,6 +61,7 @@ async def test_an_old_or_odd_order_is_left(desk: Desk, caplog: pytest.LogCapture
     request_id = await desk.submit()
     await engine.called.wait()
     with caplog.at_level(logging.WARNING, "forebay"):
+        caplog.clear()
         worker.control.obey(f"cancel {request_id} 999999")
         worker.control.obey("dance")
     assert [row.message for row in caplog.records] == ["order not understood"]

@@ -13,6 +13,7 @@ Start                                        Stop (from the first drain request)
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -158,7 +159,7 @@ def run(options: WorkOptions) -> int:
         try:
             return runner.run(_run(options))
         except (Unusable, OSError) as error:
-            event("cannot work", reason=str(error))
+            event("cannot work", logging.ERROR, reason=str(error))
             return UNUSABLE
 
 
