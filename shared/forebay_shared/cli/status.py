@@ -37,7 +37,7 @@ def status(
     """
     url = named_or_running(redis_url, state)
     if watch:
-        run(_watch(url, pool, as_json), " ")
+        run(_watch(url, pool, as_json), on_stop="")
         return
     pools = run(_once(url, pool))
     if as_json:

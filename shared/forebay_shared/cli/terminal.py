@@ -31,12 +31,13 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def run(work: Coroutine[Any, Any, _Result], on_stop: str = "") -> _Result:
+def run(work: Coroutine[Any, Any, _Result], on_stop: str = "stopped") -> _Result:
     """Run a command's coroutine to its end; ^C ends it with `on_stop` as the last words."""
     try:
         return asyncio.run(work)
     except KeyboardInterrupt:
-        say(on_stop or "stopped")
+        if on_stop:
+            say(on_stop)
         raise click.exceptions.Exit(STOPPED_CODE) from None
 
 
