@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from forebay_producer.asked import Asked, output_limit
 from forebay_producer.keysfile import Caller
-from forebay_shared.calls.intake import Admission
+from forebay_shared.calls.intake import UNKNOWN, Admission
 from forebay_shared.errors import InvalidRequest
 from forebay_shared.ids import new_request_id
 from forebay_shared.records import Envelope
@@ -50,6 +50,7 @@ class Call:
 def make_admission(call: Call, pool: str, settings: PoolSettings) -> Admission:
     """The admission of `call` to `pool`. Raises InvalidRequest that names the header or field."""
     class_name = chosen_class(call, settings)
+    most = output_limit(call.path, call.asked)
     return Admission(
         request_id=new_request_id(pool),
         class_name=class_name,
@@ -57,7 +58,8 @@ def make_admission(call: Call, pool: str, settings: PoolSettings) -> Admission:
         envelope=_envelope(call, settings.class_names().index(class_name)),
         timeout_ms=timeout_ms(call, settings),
         weight=call.caller.weight,
-        output_limit=output_limit(call.path, call.asked),
+        output_limit=most,
+        output_estimate=most if call.caller.estimate == "max_tokens" else UNKNOWN,
         idempotency=_idempotency(call.headers),
         fingerprint=_fingerprint(call),
         limits=call.caller.limited(),

@@ -4,6 +4,7 @@
     sha256 = "5e88…"            # hex of the SHA-256 of the key, see `printf %s "$KEY" | sha256sum`
     tenant = "acme"
     highest_class = "high"      # may ask for this class and those below; default high
+    estimate = "learned"        # or "max_tokens": expect that every answer is as long as it may be
     weight = 2.0                # share inside a class relative to other tenants; default 1
     limits = { depth = 100, requests_per_minute = 600, tokens_per_minute = 1e6 }
 
@@ -16,7 +17,7 @@ import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -41,6 +42,7 @@ class Caller(_Strict):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
     tenant: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
     highest_class: Annotated[str, Field(pattern=r"^[a-z]{1,16}$")] = "high"
+    estimate: Literal["learned", "max_tokens"] = "learned"
     weight: float = Field(default=1.0, gt=0)
     limits: _LimitsRow = _LimitsRow()
 

@@ -99,7 +99,7 @@ def greedy_share(served: Sequence[Served]) -> float:
 
 
 async def test_classes_and_tenants_share_by_weight(plants: list[Plant]) -> None:
-    """8:2:1 over 3,000 grants of unlike costs: classes within 2 points, and so are gold's tenants."""
+    """8:2:1 over 3,000 grants of unlike costs: classes and tenants within 2 points."""
     windows = [plant.served[:WINDOW] for plant in plants]
     errors = [round(worst_error(served), 2) for served in windows]
     greedy = [round(greedy_share(served), 1) for served in windows]

@@ -1,0 +1,51 @@
+"""A whole system beside two engines: the simulator, and behind the marker `vllm` real vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from tests.flow.engines import (
+    EngineUnderTest,
+    embedder,
+    embedding_engine,
+    embedding_url,
+    engine_pair,
+    engine_urls,
+    start_all,
+)
+from tests.flow.system import System, running
+
+__all__ = ["embedder", "embedding_engine", "embedding_url", "engine_pair", "engine_urls"]
+
+
+async def _beside(
+    engines: Sequence[EngineUnderTest], factory: pytest.TempPathFactory
+) -> AsyncIterator[System]:
+    start_all([engine.server for engine in engines])
+    async with running(factory.mktemp("system"), [engine.url for engine in engines]) as one:
+        await one.know(engines[0].model)
+        yield one
+
+
+@pytest.fixture(scope="module")
+async def shared_system(
+    engine_pair: list[EngineUnderTest], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[System]:
+    """Two producers, two workers, two engines, a server, for tests that leave them as they are."""
+    async for one in _beside(engine_pair, tmp_path_factory):
+        yield one
+
+
+@pytest.fixture
+async def system(
+    engine_urls: list[EngineUnderTest], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[System]:
+    """The same, of this test alone: it may kill what it likes."""
+    async for one in _beside(engine_urls, tmp_path_factory):
+        yield one
+
+
+@pytest.fixture
+def model(engine_urls: list[EngineUnderTest]) -> str:
+    return engine_urls[0].model
