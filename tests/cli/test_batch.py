@@ -125,6 +125,18 @@ def test_a_second_run_sends_only_what_is_missing(
     assert len(fake.of("POST", "/")) == 1
 
 
+def test_a_batch_that_is_done_needs_no_producer(
+    tmp_path: Path, fake: FakeProducer, forebay: Forebay
+) -> None:
+    """Run again it tells the same."""
+    Queue(fake)
+    path = written(tmp_path, row("a"))
+    forebay("submit", "--url", fake.url, "--file", str(path))
+    result = forebay("submit", "--url", "http://127.0.0.1:1", "--file", str(path))
+    assert result.exit_code == 0
+    assert result.stdout.startswith("1 of 1 done (1 before this run), 0 failed\n")
+
+
 def test_a_row_that_was_cut_off_is_written_again(
     tmp_path: Path, fake: FakeProducer, forebay: Forebay
 ) -> None:

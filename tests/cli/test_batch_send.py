@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.fake import FakeProducer, Reply, error
+from tests.cli.fake import FakeProducer, Reply, error, shown
 from tests.cli.queue_played import GET, POST, Queue, row, rows, written
 
 from forebay_shared.cli.api import Place, Producer
@@ -36,22 +36,22 @@ class Batch:
 
     def __init__(self, fake: FakeProducer, folder: Path) -> None:
         self._fake = fake
-        self._folder = folder
+        self.folder = folder
         self.clock = QuickClock()
         self.ended: list[bool] = []
 
     async def send(self) -> None:
-        lines = read_batch(written(self._folder, row()), None)
-        files = BatchFiles(self._folder / "results", self._folder / "errors", lines)
+        lines = read_batch(written(self.folder, row()), None)
+        files = BatchFiles(self.folder / "results", self.folder / "errors", lines)
         async with Producer(Place(self._fake.url)) as producer:
             with files:
                 await Sender(producer, files, {}, self.ended.append, self.clock).send(lines, 8)
 
     def results(self) -> list[dict[str, Any]]:
-        return rows(self._folder / "results")
+        return rows(self.folder / "results")
 
     def errors(self) -> list[dict[str, Any]]:
-        return rows(self._folder / "errors")
+        return rows(self.folder / "errors")
 
 
 @pytest.fixture
@@ -132,6 +132,46 @@ async def test_results_that_are_always_gone_end_as_an_error(
     await batch.send()
     assert batch.errors()[0]["error"]["code"] == "result_expired"
     assert len(keys(fake)) == NEW_TRIES
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        ((401, error("This API key is not known.")), r"not known\. \(give the key with --api-key"),
+        (
+            (400, {"error": {"message": "X-Priority must be one of a, b.", "param": "X-Priority"}}),
+            "X-Priority must be one of a, b",
+        ),
+    ],
+)
+async def test_what_would_be_said_of_every_line_is_said_once(
+    fake: FakeProducer, queue: Queue, batch: Batch, refusal: Reply, told: str
+) -> None:
+    """A wrong key or class ends the run instead of filling the errors."""
+    fake.scripts[POST] = lambda _: refusal
+    with pytest.raises(Problem, match=told):
+        await batch.send()
+    assert not (batch.folder / "errors").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (error("It crashed."), "It crashed."),
+        ("odd", "The request is dead."),
+        ({}, "The request is"),
+    ],
+)
+async def test_an_end_without_an_answer_says_why(
+    fake: FakeProducer, queue: Queue, batch: Batch, body: object, message: str
+) -> None:
+    """In the server's words where it has some."""
+    result = {"status": 500, "reason": "crash_loop", "body": body}
+    fake.scripts[GET] = lambda _: (200, shown("dead", result=result))
+    await batch.send()
+    (one,) = batch.errors()
+    assert one["response"] is None
+    assert one["error"]["message"].startswith(message)
 
 
 async def test_a_silent_producer_ends_the_run(

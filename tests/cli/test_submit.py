@@ -109,6 +109,26 @@ def test_no_model_is_told(fake: FakeProducer, forebay: Forebay) -> None:
     assert "no worker has registered a model yet" in result.stderr
 
 
+def test_a_model_that_is_served_now_goes_first(fake: FakeProducer, forebay: Forebay) -> None:
+    """Models stay listed for a day after their last worker has gone."""
+    rows = [{"id": "gone", "created": 1_000}, {"id": "here", "created": 9_000}]
+    fake.scripts["GET /v1/models"] = lambda _: (200, {"object": "list", "data": rows})
+    fake.scripts[CHAT] = lambda _: events(delta("x"), "[DONE]")
+    forebay("submit", "--url", fake.url, "Hi")
+    assert fake.of("POST", "/v1/chat")[0].json()["model"] == "here"
+
+
+@pytest.mark.parametrize("value", [[], {"object": "list"}, "x"])
+def test_json_of_something_else_is_told(
+    fake: FakeProducer, forebay: Forebay, value: object
+) -> None:
+    """A server that speaks JSON, but not ours."""
+    fake.scripts["GET /v1/models"] = lambda _: (200, value)
+    result = forebay("submit", "--url", fake.url, "Hi")
+    assert result.exit_code == 1
+    assert "not a producer's; does --url name one?" in result.stderr
+
+
 def test_nobody_there_is_told(forebay: Forebay) -> None:
     """With the command that helps, and no trace."""
     result = forebay("submit", "--url", "http://127.0.0.1:1", "Hi")

@@ -20,6 +20,9 @@ CONNECT_S = 5.0
 SILENCE_S = 60.0
 """A stream that says nothing for so long is broken: a producer comments every 10 s."""
 
+STALE_MODEL_S = 60
+"""Workers register their models every 5 s."""
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -63,6 +66,13 @@ class Answer:
         except ValueError:
             return self.body.decode(errors="replace")
 
+    def record(self, *names: str) -> dict[str, Any]:
+        """The object in a good answer, which has these fields. Raises Problem for any other."""
+        value = self.require().json()
+        if not isinstance(value, dict) or not value.keys() >= set(names):
+            raise Problem("the answer is not a producer's; does --url name one?")
+        return value
+
     def require(self) -> Self:
         """This answer if it is a good one. Raises Problem with the server's words and advice."""
         if not self.good:
@@ -71,10 +81,8 @@ class Answer:
 
     def words(self) -> str:
         """What the server says is wrong."""
-        try:
-            return str(json.loads(self.body)["error"]["message"])
-        except (ValueError, KeyError, TypeError):
-            return f"the server answered with status {self.status}"
+        said = error_in(self.value()).get("message")
+        return str(said) if said else f"the server answered with status {self.status}"
 
     def retry_after_s(self) -> float | None:
         """Seconds to wait before coming back, or None where the answer names none."""
@@ -84,6 +92,12 @@ class Answer:
             except (KeyError, ValueError):
                 continue
         return None
+
+
+def error_in(body: object) -> dict[str, Any]:
+    """The error of a body in OpenAI's shape; empty where it has none."""
+    error = body.get("error") if isinstance(body, dict) else None
+    return error if isinstance(error, dict) else {}
 
 
 def _advice(answer: Answer) -> str:
@@ -137,9 +151,12 @@ class Producer:
                     yield line[5:].strip()
 
     async def models(self) -> list[str]:
-        """The models that can be asked for."""
-        listed = (await self.call("GET", "/v1/models")).require().json()
-        return [str(one["id"]) for one in listed["data"]]
+        """The models that can be asked for; those last that no worker serves any more."""
+        rows = (await self.call("GET", "/v1/models")).record("data")["data"]
+        # `created` is when a worker has last registered the model; it stays listed for a day.
+        newest = max((one.get("created", 0) for one in rows), default=0)
+        rows = sorted(rows, key=lambda one: one.get("created", 0) < newest - STALE_MODEL_S)
+        return [str(one["id"]) for one in rows]
 
     @asynccontextmanager
     async def _open(

@@ -18,6 +18,7 @@ from forebay_shared.cli.terminal import print_json, run
 
 CONCURRENCY = 128
 """Enough to keep a fleet's slots busy, and far below the depth of a class."""
+STOPPED = "stopped; what was submitted goes on. Run the same command again to collect it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,8 @@ def submit_file(place: Place, job: Job, as_json: bool) -> int:
     with BatchFiles(job.results_path, job.errors_path, lines) as files:
         missing = [line for line in lines if not files.is_done(line)]
         tally = Tally(len(lines), len(lines) - len(missing))
-        run(
-            _send(place, job, files, missing, tally),
-            "stopped; what was submitted goes on. Run the same command again to collect it",
-        )
+        if missing:
+            run(_send(place, job, files, missing, tally), STOPPED)
     _tell(job, tally, as_json)
     return 1 if tally.failed else 0
 

@@ -29,7 +29,7 @@ def row_id(line: Line, try_number: int) -> str:
 class BatchFiles:
     """Results and errors of one batch. A context manager.
 
-    Raises BadBatch, having changed nothing, where a file is not this batch's or is being written.
+    Raises BadBatch, having written nothing, where a file is not this batch's or is being written.
     """
 
     def __init__(self, results: Path, errors: Path, lines: Sequence[Line]) -> None:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from forebay_shared.cli.api import Answer, Producer, Unreachable
+from forebay_shared.cli.api import Answer, Producer, Unreachable, error_in
 from forebay_shared.cli.batch_files import BatchFiles, row_id
 from forebay_shared.cli.batch_lines import Line
 from forebay_shared.cli.terminal import Problem
@@ -36,7 +36,8 @@ class Expired(Exception):
 class Sender:
     """Sends lines and writes what becomes of them. `progress` is called after each one.
 
-    Raises Problem when no producer has answered for PATIENCE_S.
+    Raises Problem when no producer has answered for PATIENCE_S, and where the answer to one line
+    would be that to all.
     """
 
     def __init__(
@@ -62,8 +63,9 @@ class Sender:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(concurrency, len(lines))):
                     group.create_task(self._send_from(waiting))
-        except* Problem as problems:
-            raise problems.exceptions[0] from None
+        except ExceptionGroup as group:
+            problems = group.subgroup(Problem)
+            raise problems.exceptions[0] if problems else group from None
 
     async def _send_from(self, waiting: Iterator[Line]) -> None:
         for line in waiting:
@@ -84,12 +86,14 @@ class Sender:
     async def _try(self, line: Line, try_number: int) -> bool:
         headers = self._headers | {"Idempotency-Key": row_id(line, try_number)}
         answer = await self._until_answered("POST", line.path, line.body, headers)
+        if _concerns_all(answer):
+            answer.require()
         if not answer.good:
             request_id = answer.headers.get("x-request-id")
             response = _response(answer.status, request_id, answer.value())
             self._files.write_error(line, try_number, response, None)
             return False
-        return self._write(line, try_number, await self._ended(answer.json()["id"]))
+        return self._write(line, try_number, await self._ended(answer.record("id")["id"]))
 
     async def _ended(self, request_id: str) -> dict[str, Any]:
         """The request once it has ended. Raises Expired where its result is gone."""
@@ -98,7 +102,7 @@ class Sender:
             answer = await self._until_answered("GET", path)
             if answer.status == 404:
                 raise Expired
-            shown: dict[str, Any] = answer.require().json()
+            shown = answer.record("id", "state")
             if shown["state"] in TERMINAL:
                 return shown
 
@@ -111,8 +115,9 @@ class Sender:
         if shown["state"] == "failed":
             self._files.write_error(line, try_number, response, None)
             return False
-        told = result["body"]["error"]
-        error = {"code": told.get("code") or shown["state"], "message": told["message"]}
+        told = error_in(result["body"])
+        message = told.get("message") or f"The request is {shown['state']}."
+        error = {"code": told.get("code") or shown["state"], "message": message}
         self._files.write_error(line, try_number, None, error)
         return False
 
@@ -159,6 +164,13 @@ def _come_back(answer: Answer) -> bool:
     if answer.headers.get("x-should-retry") == "false":
         return False
     return answer.status in REFUSED or answer.status in BROKEN
+
+
+def _concerns_all(answer: Answer) -> bool:
+    """Whether every other line would be answered so: a wrong key, or a class that is none."""
+    if answer.status in (401, 403):
+        return True
+    return answer.status == 400 and error_in(answer.value()).get("param") == "X-Priority"
 
 
 def _response(status: int, request_id: str | None, body: Any) -> dict[str, Any]:

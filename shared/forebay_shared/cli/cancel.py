@@ -35,5 +35,4 @@ def cancel(request_id: str, url: str, api_key: str | None, as_json: bool) -> Non
 
 async def _cancel(place: Place, path: str) -> dict[str, Any]:
     async with Producer(place) as producer:
-        now: dict[str, Any] = (await producer.call("DELETE", path)).require().json()
-        return now
+        return (await producer.call("DELETE", path)).record("state")

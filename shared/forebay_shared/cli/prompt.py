@@ -89,4 +89,4 @@ async def leave_request(producer: Producer, question: Question) -> Any:
     model = await model_for(producer, question.model)
     headers = question.headers() | {"Prefer": "respond-async"}
     answer = await producer.call("POST", CHAT, question.body(model, False), headers)
-    return answer.require().json()
+    return answer.record("id")

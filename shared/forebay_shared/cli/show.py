@@ -45,7 +45,7 @@ async def _show(place: Place, request_id: str, wait: bool) -> dict[str, Any]:
     path = request_path(request_id) + (f"?wait={WAIT_S}" if wait else "")
     async with Producer(place) as producer:
         while True:
-            shown: dict[str, Any] = (await producer.call("GET", path)).require().json()
+            shown = (await producer.call("GET", path)).record("id", "state", "class")
             if not wait or shown["state"] in TERMINAL:
                 return shown
 

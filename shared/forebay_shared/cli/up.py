@@ -61,6 +61,11 @@ EXAMPLES = example("""
     help="Workers beside each engine.",
 )
 @click.option("--slots", type=click.IntRange(min=1), help="Most requests in an engine at once.")
+@click.option(
+    "--engine-key",
+    metavar="VARIABLE",
+    help="Environment variable that holds the engines' API key.",
+)
 @click.option("--ask", metavar="TEXT", help="Ask this once everything is ready, then serve.")
 @click.option(
     "--keys",
@@ -96,6 +101,7 @@ def _plan(
     engines: tuple[str, ...],
     workers: int,
     slots: int | None,
+    engine_key: str | None,
     ask: str | None,
     keys: str | None,
     insecure: bool,
@@ -106,6 +112,7 @@ def _plan(
         raise click.UsageError("With --keys the question needs a key: give --api-key as well.")
     serve = [*(("--keys", keys) if keys else ()), *(["--insecure"] if insecure else ())]
     work = ["--slots", str(slots)] if slots else []
+    work += ["--api-key", engine_key] if engine_key else []
     return Plan(host, port, engines, workers, tuple(serve), tuple(work), ask, api_key)
 
 

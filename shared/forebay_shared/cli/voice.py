@@ -37,7 +37,8 @@ class Voice:
         """What to do next."""
         click.echo("")
         click.echo(f"Ask it:   {curl_line(place, model)}")
-        click.echo(f'SDK:      OpenAI(base_url="{place.url}/v1", api_key="{_key(place)}")')
+        key = 'os.environ["FOREBAY_API_KEY"]' if place.api_key else '"none"'
+        click.echo(f'SDK:      OpenAI(base_url="{place.url}/v1", api_key={key})')
         click.echo("Look:     forebay status --watch")
         click.echo("Stop:     ^C")
 
@@ -84,7 +85,3 @@ def curl_line(place: Place, model: str) -> str:
         f"curl {shlex.quote(place.url + '/v1/chat/completions')}{key} "
         f"-H 'Content-Type: application/json' -d {shlex.quote(json.dumps(body))}"
     )
-
-
-def _key(place: Place) -> str:
-    return "$FOREBAY_API_KEY" if place.api_key else "none"
