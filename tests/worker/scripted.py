@@ -6,7 +6,15 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
 
-from forebay_worker.engine import Answer, Chunk, EngineBroken, EngineCall, EngineEvent, Load
+from forebay_worker.engine import (
+    Answer,
+    Chunk,
+    EngineBroken,
+    EngineCall,
+    EngineEvent,
+    EngineUnreachable,
+    Load,
+)
 
 Script = Callable[[EngineCall], AsyncGenerator[EngineEvent]]
 
@@ -54,6 +62,8 @@ class ScriptedEngine:
             seen.over.set()
 
     async def load(self) -> Load:
+        if not self.up:
+            raise EngineUnreachable("down")
         return self.loaded
 
     async def health(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from tests.worker.scripted import USAGE_CHUNK, answer, chunk
 
 from forebay_shared.records import Usage
-from forebay_worker.answers import StreamReader, finish_reason_in, usage_in
+from forebay_worker.answers import MOST_TOKENS, StreamReader, finish_reason_in, usage_in
 
 
 def test_usage_of_an_answer() -> None:
@@ -38,6 +38,12 @@ def test_no_usage(body: bytes) -> None:
 def test_odd_usage_counts_nothing(odd: dict[str, object]) -> None:
     """Numbers that are none, or negative, are taken for zero."""
     assert usage_in(json.dumps({"usage": odd}).encode()) == Usage()
+
+
+def test_absurd_usage_is_bounded() -> None:
+    """A number that the library would refuse must not keep the answer from being stored."""
+    body = json.dumps({"usage": {"prompt_tokens": 10**30}}).encode()
+    assert usage_in(body) == Usage(MOST_TOKENS, 0, 0)
 
 
 def test_finish_reason_of_an_answer() -> None:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 
 import pytest
 from tests.worker.desk import Desk
 from tests.worker.scripted import Held, ScriptedEngine, answers
 
-from forebay_shared.calls import Operator
+from forebay_shared.calls import Grant, Operator
+from forebay_shared.settings import PoolSettings
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def desk(redis_url: str) -> AsyncIterator[Desk]:
+    """A pool with leases so long that no renewal tells of a cancel before its order does."""
+    one = Desk(redis_url, PoolSettings())
+    await one.open()
+    yield one
+    await one.close()
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -66,3 +77,23 @@ async def test_an_old_or_odd_order_is_left(desk: Desk, caplog: pytest.LogCapture
         worker.control.obey("dance")
     assert [row.message for row in caplog.records] == ["order not understood"]
     assert worker.runs.held()[0].stopped is None
+
+
+async def test_a_cancel_right_behind_the_grant_leaves_nothing_behind(desk: Desk) -> None:
+    """The order may come before the run's first step: the slot is free, the engine not called."""
+    engine = ScriptedEngine(answers)
+    worker, _ = await desk.worker(engine, slots=1)
+    start = worker.taker.start
+
+    def cancelled_at_once(grant: Grant) -> None:
+        start(grant)
+        worker.control.obey(f"cancel {grant.request_id} {grant.call}")
+        worker.taker.start = start
+
+    worker.taker.start = cancelled_at_once
+    request_id = await desk.submit()
+    await desk.until(request_id, "running")
+    await desk.intake.cancel(request_id)
+    assert (await desk.result(await desk.submit())).state == "done"
+    assert len(engine.calls) == 1
+    await asyncio.wait_for(worker.runs.empty.wait(), 1)

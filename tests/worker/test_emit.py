@@ -68,6 +68,21 @@ async def test_the_first_token_comes_at_once_with_what_was_before_it(desk: Desk)
     go_on.set()
 
 
+async def test_the_first_token_does_not_wait_for_the_flush_of_others(desk: Desk) -> None:
+    """Though other streams are flushed each 100 ms only, a new one's first token goes at once."""
+    worker, _ = await desk.worker(ScriptedEngine(Metronome(500, 0.002)))
+    await desk.until_chunks(await desk.submit(stream=True), 1)
+    took_s = []
+    for _ in range(3):
+        for _ in range(40):
+            worker.emitter._pace(1.0)
+        began_s = time.monotonic()
+        request_id = await desk.submit(stream=True)
+        await desk.until_chunks(request_id, 1)
+        took_s.append(time.monotonic() - began_s)
+    assert min(took_s) < 0.03
+
+
 async def test_one_call_carries_all_streams_of_a_flush(desk: Desk) -> None:
     """Twenty streams of a hundred tokens in 0.5 s cost tens of calls, not thousands."""
     worker, _ = await desk.worker(ScriptedEngine(Metronome(100, 0.005)), slots=20)

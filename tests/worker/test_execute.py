@@ -221,6 +221,25 @@ async def test_a_stream_that_broke_before_its_first_token_runs_again(desk: Desk)
     assert events == [chunk(role="assistant"), chunk("hello", finish="stop")]
 
 
+async def test_tokens_that_nobody_saw_are_forgotten(desk: Desk) -> None:
+    """It broke in the turn of its first token: nothing of that goes out while health is asked."""
+    first = True
+
+    async def script(call: EngineCall) -> AsyncGenerator[EngineEvent]:
+        nonlocal first
+        if first:
+            first = False
+            yield Chunk(chunk("unseen"))
+            raise EngineBroken("broken")
+        yield Chunk(chunk("hello", finish="stop"))
+
+    await desk.worker(ScriptedEngine(script), recheck_s=0.3)
+    request_id = await desk.submit(stream=True)
+    assert (await desk.result(request_id)).state == "done"
+    events = [event for _, event in (await desk.seen(request_id)).chunks]
+    assert events == [chunk("hello", finish="stop")]
+
+
 async def test_a_request_that_comes_with_output_is_not_spliced(desk: Desk) -> None:
     """Another worker delivered chunks and died: the stream ends with one error, once."""
     engine = ScriptedEngine(Held())

@@ -104,6 +104,17 @@ async def test_bells_are_read_only_while_a_slot_is_free(desk: Desk) -> None:
     await until_blocked(desk.redis, worker, True)
 
 
+async def test_bells_are_not_read_while_the_engine_is_down(desk: Desk) -> None:
+    """Who cannot take leaves the bells to those who can."""
+    engine = ScriptedEngine(answers)
+    worker, _ = await desk.worker(engine)
+    await until_blocked(desk.redis, worker, True)
+    engine.up = False
+    await until_blocked(desk.redis, worker, False)
+    engine.up = True
+    await until_blocked(desk.redis, worker, True)
+
+
 async def test_other_classes_are_left_to_others(desk: Desk) -> None:
     """A worker told to serve some classes takes nothing of another."""
     engine = ScriptedEngine(answers)
@@ -145,7 +156,15 @@ async def test_never_more_than_slots_at_once(desk: Desk) -> None:
 
 async def test_a_request_granted_again_stops_its_old_run_first(desk: Desk) -> None:
     """A lease lost unnoticed comes back as a new grant: the old engine call ends before."""
-    engine = ScriptedEngine(Held())
+
+    async def slow_to_stop(call: EngineCall) -> AsyncGenerator[EngineEvent]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.1)
+        yield Answer(200, "application/json", answer())
+
+    engine = ScriptedEngine(slow_to_stop)
     worker, _ = await desk.worker(engine, slots=2)
     request_id = await desk.submit()
     await engine.called.wait()

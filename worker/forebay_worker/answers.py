@@ -14,6 +14,8 @@ from forebay_worker.members import member, without
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"([^"\\]{1,64})"')
 _NO_FINISH = re.compile(rb'"finish_reason"\s*:\s*null')
 _USAGE_OBJECT = re.compile(rb'"usage"\s*:\s*\{')
+MOST_TOKENS = 10**9
+"""An engine that states more is wrong, and must not upset the accounts."""
 _NULL_USAGE_TAIL = b',"usage":null}'
 _DECODER = json.JSONDecoder(strict=False)
 
@@ -31,7 +33,7 @@ def _usage(value: Any) -> Usage | None:
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return min(value, MOST_TOKENS) if isinstance(value, int) and value > 0 else 0
 
 
 def usage_in(body: bytes) -> Usage | None:

@@ -25,9 +25,6 @@ from forebay_worker.outbox import Outbox
 from forebay_worker.runs import Run
 from forebay_worker.wake import Wake
 
-SETTLE_S = 0.002
-"""The bells are listened to only when nothing else came for so long: a read costs a call."""
-
 
 class Taker:
     """Sends ends, takes work, and hands each grant to `start`."""
@@ -81,14 +78,17 @@ class Taker:
         while not self._due():
             if self._open is None and not self._outbox.pending:
                 self.idle.set()
-            free = self._gate.free
-            if free and await self._wake.wait(SETTLE_S):
-                continue
-            if free:
-                self._bells.listen(self._gate.classes)
-            else:
-                self._bells.hush()
+            # Runs just started may end within this turn; a read of the bells would be for nothing.
+            await asyncio.sleep(0)
+            if not self._wake.is_up:
+                self._listen()
             await self._wake.wait()
+
+    def _listen(self) -> None:
+        if self._gate.free:
+            self._bells.listen(self._gate.classes)
+        else:
+            self._bells.hush()
 
     def _due(self) -> bool:
         if self._outbox.pending or self._open is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 
 class Wake:
@@ -16,12 +15,11 @@ class Wake:
         """Let the waiting one look again."""
         self._event.set()
 
-    async def wait(self, most_s: float | None = None) -> bool:
-        """Wait for `up`, at most `most_s`; whether it came. Clears it."""
-        if not self._event.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(most_s):
-                    await self._event.wait()
-        came = self._event.is_set()
+    @property
+    def is_up(self) -> bool:
+        return self._event.is_set()
+
+    async def wait(self) -> None:
+        """Wait for `up`, and take it down again."""
+        await self._event.wait()
         self._event.clear()
-        return came
