@@ -12,11 +12,13 @@ from forebay_producer.canceller import Canceller
 from forebay_producer.inbox import Inbox
 from forebay_producer.news import News
 from forebay_producer.options import Timings
-from forebay_producer.supervise import keep_up
+from forebay_producer.supervise import end_tasks, keep_up
 from forebay_shared import logs
 from forebay_shared.calls import Duties, Intake, Library, Operator
 from forebay_shared.metrics import Metrics
 from forebay_shared.settings import PoolSettings
+
+_END_S = 1.0
 
 
 class Pool:
@@ -31,7 +33,7 @@ class Pool:
         self.models: dict[str, int] = {}
         """Model → when a worker last served it (ms since 1970, Redis' clock); those still known."""
         self.ready = False
-        self._redis = redis
+        self.redis = redis
         self._blocking = blocking
         self._metrics = metrics
         self._library = Library(redis, name)
@@ -47,9 +49,12 @@ class Pool:
         """Start as soon as Redis lets it, then do the pool's duties until cancelled."""
         await keep_up("start", self._start)
         logs.event("pool_ready", pool=self.name)
-        async with asyncio.TaskGroup() as duties:
-            for duty in (self.inbox.listen, self.inbox.answer, self.inbox.floor, self._sweep):
-                duties.create_task(keep_up(duty.__name__, duty))
+        duties = (self.inbox.listen, self.inbox.answer, self.inbox.floor, self._sweep)
+        tasks = [asyncio.create_task(keep_up(duty.__name__, duty)) for duty in duties]
+        try:
+            await asyncio.wait(tasks)
+        finally:
+            await end_tasks(tasks, _END_S)
 
     async def _start(self) -> None:
         await self._library.start()
@@ -60,9 +65,9 @@ class Pool:
     async def refresh(self) -> None:
         """Read settings and models again. Raises what Redis raises."""
         self.settings, _ = await self.operator.settings()
-        time: Any = await self._redis.time()
+        time: Any = await self.redis.time()
         oldest_ms = int(time[0]) * 1000 - self.settings.known_model_ms
-        rows: Any = await self._redis.zrangebyscore(
+        rows: Any = await self.redis.zrangebyscore(
             self._library.keys.models, oldest_ms, "+inf", withscores=True
         )
         self.models = {model.decode(): int(seen_ms) for model, seen_ms in rows}

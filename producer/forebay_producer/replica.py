@@ -11,7 +11,7 @@ from forebay_producer.keysfile import BadKeysFile, Callers
 from forebay_producer.options import ServeOptions
 from forebay_producer.pool import Pool
 from forebay_producer.reader import Left
-from forebay_producer.supervise import keep_up
+from forebay_producer.supervise import end_tasks, keep_up
 from forebay_shared import keys, logs
 from forebay_shared.connect import connect, connect_blocking
 from forebay_shared.errors import ModelNotFound
@@ -43,34 +43,32 @@ class Replica:
         self._looking = asyncio.Lock()
         self._looked_s = 0.0
         self._next_look: asyncio.Task[None] | None = None
-        self._pools_group: asyncio.TaskGroup | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     # Life ---------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Serve the pools until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            self._pools_group = group
-            for name in self.options.pools:
-                self._add(name)
-            group.create_task(keep_up("refresh", self._refresh_always))
+    def start(self) -> None:
+        """Begin to serve the pools. Redis need not be there yet."""
+        for name in self.options.pools:
+            self._add(name)
+        self._tasks.append(asyncio.create_task(keep_up("refresh", self._refresh_always)))
 
     def _add(self, name: str) -> None:
-        assert self._pools_group is not None
         blocking = connect_blocking(
             self.options.redis_url, self.timings.block_s, name=f"forebay-inbox-{self._id}"
         )
         pool = Pool(name, self._redis, blocking, self._id, self.timings, self.metrics)
         self.pools[name] = pool
-        self._pools_group.create_task(pool.run())
+        self._tasks.append(asyncio.create_task(pool.run()))
 
     async def finish_cancellations(self) -> None:
         """Wait until every client that left has its request cancelled, or that was given up."""
         for pool in self.pools.values():
             await pool.canceller.finish()
 
-    async def close(self) -> None:
-        """Close the connections."""
+    async def close(self, within_s: float) -> None:
+        """End all duties, in `within_s` at most, and close the connections."""
+        await end_tasks(self._tasks, within_s)
         for pool in self.pools.values():
             await pool.close()
         await self._redis.aclose()
@@ -131,6 +129,10 @@ class Replica:
     def is_redis_up(self) -> bool:
         """Whether Redis has answered a moment ago."""
         return time.monotonic() - self._answered_s < _STALE_S + self.timings.refresh_s
+
+    def is_full(self) -> bool:
+        """Whether Redis had no room for more a moment ago."""
+        return self._redis_full
 
     def is_ready(self) -> bool:
         """Whether new requests should be sent here."""

@@ -30,6 +30,7 @@ from forebay_producer.listen import (
 )
 from forebay_producer.options import ServeOptions
 from forebay_producer.replica import Replica
+from forebay_producer.supervise import end_tasks
 from forebay_shared import logs
 from forebay_shared.connect import safe_url
 
@@ -70,7 +71,6 @@ class Producer:
         require_safe(options)
         self._options = options
         self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
-        self._serving: asyncio.Task[None] | None = None
         try:
             self.replica = Replica(options)
         except (BadKeysFile, ValueError) as error:
@@ -86,7 +86,7 @@ class Producer:
             address = await self._listen(api_app(self.replica), None)
         else:
             address = await self._listen(api_app(self.replica), bind(options.host, options.port))
-        self._serving = asyncio.create_task(self.replica.run())
+        self.replica.start()
         logs.event("serving", address=address, redis=safe_url(options.redis_url))
         return address
 
@@ -123,10 +123,9 @@ class Producer:
     async def _close(self) -> None:
         for server, _ in self._servers:
             server.should_exit = server.force_exit = True
-        await _end([task for _, task in self._servers], _CLOSE_S)
-        await _end([asyncio.create_task(self.replica.finish_cancellations())], _CLOSE_S)
-        await _end([self._serving] if self._serving else [], 0)
-        await _end([asyncio.create_task(self.replica.close())], _CLOSE_S)
+        await _end([task for _, task in self._servers])
+        await _end([asyncio.create_task(self.replica.finish_cancellations())])
+        await _end([asyncio.create_task(self.replica.close(_CLOSE_S))])
         logs.event("stopped")
 
 
@@ -137,14 +136,10 @@ async def _either(hurry: asyncio.Event, task: asyncio.Task[None], within_s: floa
     hurried.cancel()
 
 
-async def _end(tasks: list[asyncio.Task[None]], within_s: float) -> None:
-    """Let tasks end within so many seconds, then cancel them."""
-    if not tasks:
-        return
-    await asyncio.wait(tasks, timeout=within_s)
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks, timeout=_CLOSE_S)
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Let tasks end by themselves for a while, then cancel them."""
+    await asyncio.wait(tasks, timeout=2 * _CLOSE_S)
+    await end_tasks(tasks, _CLOSE_S)
 
 
 async def serve(options: ServeOptions, ready: Callable[[str], None] | None = None) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 
 from forebay_shared import logs
 from forebay_shared.connect import redis_away
 
 _LEAST_S, _MOST_S = 0.1, 2.0
+_CANCEL_AGAIN_S = 0.1
 
 
 async def keep_up(name: str, duty: Callable[[], Awaitable[None]]) -> None:
@@ -34,6 +36,20 @@ async def keep_up(name: str, duty: Callable[[], Awaitable[None]]) -> None:
             away = redis_away(error)
         await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))
         wait_s = min(2 * wait_s, _MOST_S)
+
+
+async def end_tasks(tasks: Iterable[asyncio.Task[None]], within_s: float) -> None:
+    """Cancel tasks until they have ended, for `within_s` at most.
+
+    Again and again, since a cancellation can get lost: `asyncio.wait_for`, through which redis-py
+    sends, drops one that comes together with its result (before Python 3.12).
+    """
+    until_s = time.monotonic() + within_s
+    pending = {task for task in tasks if not task.done()}
+    while pending and time.monotonic() < until_s:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=_CANCEL_AGAIN_S)
 
 
 def first_of(raised: Exception) -> Exception:

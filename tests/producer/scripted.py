@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from redis.exceptions import RedisError
 
+from forebay_producer.supervise import end_tasks
 from forebay_shared.calls import Duties, Emission, Ending, Grant, Leases, Library, Take
 from forebay_shared.calls.duties import Registration
 from forebay_shared.connect import connect, connect_blocking
@@ -30,10 +31,10 @@ class ScriptedWorker:
         self.granted: list[Grant] = []
         self.orders: list[str] = []
         self.news = asyncio.Condition()
-        self._redis = connect(redis_url)
+        self.redis = connect(redis_url)
         self._bells = connect_blocking(redis_url, 1)
         self._control = connect_blocking(redis_url, 1)
-        self._library = Library(self._redis)
+        self._library = Library(self.redis)
         self.leases = Leases(self._library)
         self._call = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,10 +109,8 @@ class ScriptedWorker:
             await self.news.wait_for(lambda: any(one.startswith(order) for one in self.orders))
 
     async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for client in (self._redis, self._bells, self._control):
+        await end_tasks(list(self._tasks), 5)
+        for client in (self.redis, self._bells, self._control):
             await client.aclose()
 
 
