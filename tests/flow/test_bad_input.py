@@ -34,7 +34,7 @@ def cases(model: str) -> dict[str, tuple[int, bytes, dict[str, str]]]:
         "not utf-8": (400, b'{"model": "\xff\xfe"}', {}),
         "no model": (400, json.dumps({"messages": []}).encode(), {}),
         "model of a wrong type": (400, json.dumps(good(model) | {"model": 7}).encode(), {}),
-        "stream of a wrong type": (400, json.dumps(good(model, stream="yes")).encode(), {}),
+        "stream of a wrong type": (400, json.dumps(good(model, stream=7)).encode(), {}),
         "max_tokens of a wrong type": (400, json.dumps(good(model, max_tokens="x")).encode(), {}),
         "messages of a wrong type": (400, json.dumps(good(model, messages=7)).encode(), {}),
         "unknown model": (404, json.dumps(good("nobody")).encode(), {}),

@@ -28,7 +28,7 @@ TOOL = {
 }
 BODIES: dict[str, dict[str, Any]] = {
     "plain": {"max_tokens": 24},
-    "two": {"max_tokens": 12, "n": 2},
+    "two": {"max_tokens": 12, "n": 2, "temperature": 1},
     "logprobs": {"max_tokens": 6, "logprobs": True, "top_logprobs": 2},
     "vllm fields": {
         "max_tokens": 12,

@@ -34,6 +34,7 @@ from forebay_worker.pulse import Pulse
 from forebay_worker.rules import Rules
 from forebay_worker.runs import Run, Runs, Stop
 from forebay_worker.splice import Prepared, prepare
+from forebay_worker.tail import Tail
 
 ABORTED = "abort"
 """Finish reason of an engine that was stopped: it looks like an end and is none."""
@@ -119,15 +120,17 @@ class Executor:
 
     async def _relay(self, run: Run, prepared: Prepared) -> Result:
         """Pass the events on; the result as the engine told it."""
-        reader = StreamReader(prepared.usage_added)
+        reader, tail = StreamReader(prepared.usage_added), Tail(prepared.usage_added)
         async with aclosing(self._engine.generate(prepared.call)) as events:
             async for event in events:
                 if isinstance(event, Answer):
                     self._pulse.worked()
                     return self._whole(run, event, prepared.call.stream)
-                self._pass_on(run, reader, event.data)
+                self._pass_on(run, reader, tail, event.data)
         self._pulse.worked()
         run.usage = reader.so_far()
+        for chunk in tail.rest():
+            run.add(chunk)
         return Result("done", 200, STREAM_TYPE, finish_reason=reader.finish_reason, usage=run.usage)
 
     def _whole(self, run: Run, answer: Answer, asked_for_stream: bool) -> Result:
@@ -146,14 +149,15 @@ class Executor:
             body=answer.body,
         )
 
-    def _pass_on(self, run: Run, reader: StreamReader, data: bytes) -> None:
+    def _pass_on(self, run: Run, reader: StreamReader, tail: Tail, data: bytes) -> None:
         """One chunk. What comes before the first token waits for it: nobody can use it alone."""
         began = reader.has_output
-        passed = reader.read(data)
+        due = tail.push(data, reader.read(data))
         run.usage = reader.so_far()
-        if passed is None:
+        if not due:
             return
-        run.add(passed)
+        for chunk in due:
+            run.add(chunk)
         if run.output_bytes > self._rules.settings.result_bytes:
             raise OutputTooLarge
         if began:
