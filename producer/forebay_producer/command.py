@@ -52,6 +52,15 @@ def _pools(
     help="Serve this pool; may be repeated. Default: every pool that has a worker.",
 )  # fmt: skip
 @click.option(
+    "--serve-on",
+    "serve_on_s",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="After SIGTERM new requests are served so long: load balancers need time to notice.",
+)
+@click.option(
     "--grace", "grace_s", default=600.0, show_default=True, type=click.FloatRange(min=0),
     metavar="SECONDS", help="After SIGTERM open answers get so long to finish.",
 )  # fmt: skip
@@ -61,13 +70,14 @@ def _pools(
 )  # fmt: skip
 def serve(
     redis_url: str, host: str, port: int, uds: Path | None, admin: str, keys_file: Path | None,
-    insecure: bool, pools: tuple[str, ...], grace_s: float, log_level: str,
+    insecure: bool, pools: tuple[str, ...], serve_on_s: float, grace_s: float, log_level: str,
 ) -> None:  # fmt: skip
     """Run a producer: an OpenAI-compatible API that puts requests into the queue and brings the
     answers back.
 
     It holds nothing: run as many as you like behind any load balancer. SIGTERM drains it: it is
-    not ready any more, serves on for 5 seconds, then finishes what is open.
+    not ready any more, serves on for a few seconds, then finishes what is open. A second SIGTERM
+    hurries.
     """
     # Loaded here, so that `forebay --help` stays quick.
     from forebay_producer.options import ServeOptions, Timings
@@ -76,6 +86,7 @@ def serve(
     logs.set_up(log_level)
     options = ServeOptions(
         redis_url=redis_url, host=host, port=port, admin=admin, pools=tuple(dict.fromkeys(pools)),
-        keys_file=keys_file, insecure=insecure, uds=uds, timings=Timings(grace_s=grace_s),
+        keys_file=keys_file, insecure=insecure, uds=uds,
+        timings=Timings(serve_on_s=serve_on_s, grace_s=grace_s),
     )  # fmt: skip
     sys.exit(run(options))

@@ -126,6 +126,8 @@ class Producer:
         await _end([task for _, task in self._servers])
         await _end([asyncio.create_task(self.replica.finish_cancellations())])
         await _end([asyncio.create_task(self.replica.close(_CLOSE_S))])
+        if self._options.uds:
+            self._options.uds.unlink(missing_ok=True)
         logs.event("stopped")
 
 

@@ -1,0 +1,181 @@
+"""Duties that outlive errors, tasks that end although a cancellation got lost, and shared calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+import redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from tests.producer.running import BODY, CHAT, serving
+from tests.producer.scripted import working
+from tests.producer.scripts import answer
+
+from forebay_producer.admitter import Admitter
+from forebay_producer.listen import CannotServe, is_loopback, require_safe, split_address
+from forebay_producer.options import ServeOptions, Timings
+from forebay_producer.supervise import end_tasks, keep_up
+from forebay_shared.calls import Admission, Admitted, Intake, Refusal
+from forebay_shared.metrics import Metrics
+from forebay_shared.records import Envelope
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_duty_goes_on_after_errors() -> None:
+    runs: list[int] = []
+
+    async def duty() -> None:
+        runs.append(1)
+        if len(runs) < 3:
+            raise RedisConnectionError if len(runs) == 1 else ValueError
+
+    async with asyncio.timeout(3):
+        await keep_up("duty", duty)
+    assert len(runs) == 3
+
+
+async def test_a_task_that_loses_a_cancellation_is_ended_all_the_same() -> None:
+    lost: list[int] = []
+
+    async def stubborn() -> None:
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                if lost:
+                    raise
+                lost.append(1)
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    await end_tasks([task], 5)
+    assert task.cancelled()
+
+
+class FakeIntake(Intake):
+    """Answers when told to, and counts calls."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.calls: list[list[str]] = []
+        self.gate = asyncio.Event()
+        self.errors = list(errors)
+
+    async def admit(
+        self, admissions: Sequence[Admission], inbox: str = ""
+    ) -> list[Admitted | Refusal]:
+        self.calls.append([one.request_id for one in admissions])
+        await self.gate.wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        if any(one.request_id == "bad" for one in admissions):
+            raise ResponseError("BADCALL")
+        return [Admitted(one.request_id, "queued", False) for one in admissions]
+
+
+class NoInbox:
+    name = "i.1"
+
+
+def admission(name: str, size: int = 1) -> Admission:
+    return Admission(name, "normal", "t", Envelope(CHAT, "m", b"x" * size), 1_000)
+
+
+def admitting(intake: FakeIntake) -> Admitter:
+    return Admitter(intake, NoInbox(), Metrics())  # type: ignore[arg-type]
+
+
+async def test_admits_that_come_meanwhile_share_the_next_call() -> None:
+    intake = FakeIntake()
+    admitter = admitting(intake)
+    asks = [asyncio.create_task(admitter.admit(admission(str(n)))) for n in range(150)]
+    await asyncio.sleep(0)
+    intake.gate.set()
+    answers = await asyncio.gather(*asks)
+    assert [one.request_id for one in answers] == [str(n) for n in range(150)]
+    assert [len(call) for call in intake.calls] == [100, 50]
+
+
+async def test_a_call_carries_about_a_megabyte() -> None:
+    intake = FakeIntake()
+    admitter = admitting(intake)
+    intake.gate.set()
+    sizes = [600_000, 600_000, 2_000_000, 10, 10]
+    await asyncio.gather(*(admitter.admit(admission(str(n), s)) for n, s in enumerate(sizes)))
+    assert [len(call) for call in intake.calls] == [1, 1, 1, 2]
+
+
+async def test_one_malformed_admission_does_not_fail_its_neighbours() -> None:
+    intake = FakeIntake()
+    admitter = admitting(intake)
+    intake.gate.set()
+    names = ["a", "bad", "b"]
+    answers = await asyncio.gather(
+        *(admitter.admit(admission(name)) for name in names), return_exceptions=True
+    )
+    assert [type(one) for one in answers] == [Admitted, ResponseError, Admitted]
+
+
+async def test_a_lost_connection_is_tried_once_more() -> None:
+    intake = FakeIntake(RedisConnectionError())
+    intake.gate.set()
+    assert isinstance(await admitting(intake).admit(admission("a")), Admitted)
+    assert intake.calls == [["a"], ["a"]]
+
+
+async def test_redis_calls_are_shared_under_load(redis_url: str) -> None:
+    """One admit and at most one reply, XREAD included, for each request at 64 in flight."""
+    count = 640
+    async with serving(redis_url) as one, working(redis_url, answer):
+
+        async def client(n: int) -> None:
+            for m in range(count // 64):
+                reply = await one.http.post(CHAT, json={**BODY, "seed": 64 * m + n})
+                assert reply.status_code == 200
+
+        with redis.Redis.from_url(redis_url) as spy:
+            before = spy.info("commandstats")["cmdstat_xread"]["calls"]
+            await asyncio.gather(*(client(n) for n in range(64)))
+            reads = spy.info("commandstats")["cmdstat_xread"]["calls"] - before
+        text = (await one.http.get("/metrics")).text
+    calls = {
+        step: float(line.split()[1])
+        for line in text.splitlines()
+        for step in ("admit", "reply")
+        if line.startswith(f'forebay_redis_calls_total{{step="{step}"}}')
+    }
+    print(f"per request: admit {calls['admit'] / count:.2f}, "
+          f"reply {calls['reply'] / count:.2f}, xread {reads / count:.2f}")  # fmt: skip
+    assert calls["admit"] <= count
+    assert calls["reply"] + reads <= count
+
+
+def test_addresses_are_read() -> None:
+    assert split_address("1.2.3.4:5") == ("1.2.3.4", 5)
+    assert split_address("[::1]:5") == ("::1", 5)
+    assert split_address(":5") == split_address("5") == ("127.0.0.1", 5)
+    for wrong in ("", "x", "1.2.3.4", "a:b", "1:70000"):
+        with pytest.raises(CannotServe):
+            split_address(wrong)
+
+
+def test_without_keys_only_loopback_is_served() -> None:
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    require_safe(ServeOptions("redis://x"))
+    require_safe(ServeOptions("redis://x", host="0.0.0.0", insecure=True))
+    with pytest.raises(CannotServe, match="--keys"):
+        require_safe(ServeOptions("redis://x", host="0.0.0.0"))
+
+
+def test_timings_stand_in_relation() -> None:
+    with pytest.raises(ValueError, match="inbox_ttl_s"):
+        Timings(inbox_ttl_s=10)
+    with pytest.raises(ValueError, match="inbox_renew_s"):
+        Timings(block_s=30)
