@@ -70,6 +70,8 @@ class ScriptedEngine:
         return self.up
 
     async def models(self) -> list[str]:
+        if not self.up:
+            raise EngineUnreachable("down")
         return ["m"]
 
 

@@ -48,3 +48,28 @@ async def test_a_refused_end_is_a_failed_attempt_and_spares_its_neighbours(desk:
     assert [one.attempts for one in shown] == [0, 0, 0, 2, 0, 0, 0, 0]
     assert len(engine.calls) == 10
     await asyncio.wait_for(worker.runs.empty.wait(), 1)
+
+
+class Garbled(Leases):
+    """Carries a call out and then loses its answer to an error that is not Redis being away."""
+
+    garbled = False
+
+    async def finish_take(self, endings: Sequence[Ending], take: Take) -> tuple[list[str], Taken]:
+        answer = await super().finish_take(endings, take)
+        if answer[1].grants and not self.garbled:
+            self.garbled = True
+            raise ResponseError("an answer that cannot be read")
+        return answer
+
+
+async def test_an_open_take_is_repeated_after_any_error(desk: Desk) -> None:
+    """What the unread answer granted is found by the same call number: each request runs once."""
+    engine = ScriptedEngine(answers)
+    worker, _ = await desk.worker(engine, slots=1)
+    leases = worker.taker._leases = Garbled(desk.library)
+    ids = await desk.admit([Envelope(CHAT, "m", b'{"model":"m"}')] * 4)
+    assert [(await desk.result(one)).state for one in ids] == ["done"] * 4
+    assert leases.garbled
+    assert [(await desk.show(one)).takes for one in ids] == [1] * 4
+    assert len(engine.calls) == 4
