@@ -69,6 +69,8 @@ class Registry:
         self._drain = drain
         self._rules = rules
         self._link = link
+        self._left = False
+        self._one_at_a_time = asyncio.Lock()
 
     async def once(self) -> None:
         """Register, and wait until the next time: 5 s, or the begin of a drain."""
@@ -80,10 +82,19 @@ class Registry:
             async with asyncio.timeout(EVERY_S):
                 await self._drain.started.wait()
 
+    async def leave(self, worker: str) -> None:
+        """Leave the registry for good: after a registration under way, so that none comes later."""
+        self._left = True
+        async with self._one_at_a_time:
+            await self._link.ask("leave", lambda: self._duties.leave(worker))
+
     async def register(self) -> None:
-        """Register now."""
+        """Register now, unless this worker has left."""
         one = await self._listing.now()
-        epoch = await self._link.ask("register", lambda: self._duties.register(one))
+        async with self._one_at_a_time:
+            if self._left:
+                return
+            epoch = await self._link.ask("register", lambda: self._duties.register(one))
         if epoch != self._rules.epoch:
             await self._link.ask("settings", self._rules.read)
         await self._redis.zadd(POOLS, {self._pool: time.time()})

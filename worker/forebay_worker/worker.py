@@ -126,7 +126,7 @@ class Worker(Parts):
             event("left behind", held=len(self.runs))
         try:
             async with asyncio.timeout(LEAVE_S / 2):
-                await self.duties.leave(self.id)
+                await self.registry.leave(self.id)
         except Exception as error:  # noqa: BLE001  the registry forgets us by itself, later
             if not (redis_away(error) or isinstance(error, TimeoutError)):
                 failure("leave failed", error)
