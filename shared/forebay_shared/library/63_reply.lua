@@ -45,6 +45,7 @@ function R.seen(q, inbox, one, budget)
   if inbox ~= '' and not over then R.watch(q, one.id, known[3], inbox) end
   local chunks, ended = {}, over and 1 or 0
   if one.offset >= 0 then chunks, ended = R.chunks(q, one.id, one.offset, budget) end
+  if over and one.offset >= tonumber(known[2]) then ended = 1 end
   local result = over and redis.call('GET', K.result(q, one.id)) or ''
   return {one.id, known[1], tonumber(known[2]), result or '', chunks, ended}
 end
