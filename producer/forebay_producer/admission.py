@@ -26,6 +26,7 @@ TIERS = {
 """OpenAI's service tiers and the classes that they ask for."""
 _LONGEST_TIMEOUT_S = 30 * 86_400
 _LONGEST_KEY = 255
+_FAST = re.compile(rb'((?<!\\)"service_tier"\s*:\s*)"fast"')
 _TRAVELLING = ("traceparent", "tracestate")
 """Headers that go on to the engine as they are."""
 
@@ -133,11 +134,18 @@ def _envelope(call: Call, rank: int) -> Envelope:
     return Envelope(
         path=call.path,
         model=call.asked.model,
-        body=call.body,
+        body=_engine_body(call),
         stream=call.asked.streams,
         progress=call.headers.get("x-resume", "").strip().lower() == "true",
         headers=headers,
     )
+
+
+def _engine_body(call: Call) -> bytes:
+    """The body as received. Only `fast`, a tier that vLLM refuses, goes on as the one it means."""
+    if call.asked.service_tier != "fast":
+        return call.body
+    return _FAST.sub(rb'\1"priority"', call.body)
 
 
 def _idempotency(headers: Mapping[str, str]) -> str:

@@ -40,10 +40,14 @@ class Pool:
         self._duties = Duties(self._library)
         self.operator = Operator(self._library)
         self.intake = Intake(self._library)
+        # Admits, replies and the inbox have one call out at a time each. On connections of their
+        # own they are spared the pool's hand-over, a third of a call's cost in this process.
+        self._own = [redis.client(), redis.client(), blocking.client()]
+        admitting, replying = (Intake(Library(client, name)) for client in self._own[:2])
         self.canceller = Canceller(self.intake, timings.cancel_for_s)
-        self._news = News(redis, blocking, self._library.keys, replica, timings)
-        self.inbox = Inbox(self.intake, self._news, timings, metrics)
-        self.admitter = Admitter(self.intake, self.inbox, metrics)
+        self._news = News(redis, self._own[2], self._library.keys, replica, timings)
+        self.inbox = Inbox(replying, self._news, timings, metrics)
+        self.admitter = Admitter(admitting, self.inbox, metrics)
 
     async def run(self) -> None:
         """Start as soon as Redis lets it, then do the pool's duties until cancelled."""
@@ -82,5 +86,6 @@ class Pool:
             await asyncio.sleep(self.settings.sweep_ms / 1000)
 
     async def close(self) -> None:
-        """Close the blocking connection."""
-        await self._blocking.aclose()
+        """Close the pool's own connections."""
+        for client in (*self._own, self._blocking):
+            await client.aclose()

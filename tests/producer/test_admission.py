@@ -135,6 +135,17 @@ def test_the_body_and_trace_context_travel_as_received() -> None:
     }
 
 
+def test_a_tier_that_vllm_refuses_goes_on_as_the_one_it_means() -> None:
+    text = '{"service_tier":"fast"}'
+    envelope = admission(service_tier="fast", messages=text).envelope
+    assert json.loads(envelope.body) == {
+        "model": "m",
+        "service_tier": "priority",
+        "messages": text,
+    }
+    assert json.loads(admission(service_tier="flex").envelope.body)["service_tier"] == "flex"
+
+
 def test_progress_is_kept_only_where_asked_for() -> None:
     assert admission({"x-resume": "true"}).envelope.progress
     assert not admission({"x-resume": "no"}).envelope.progress
