@@ -1,4 +1,4 @@
-"""This worker's place in the registry: what it serves, told every 5 s and when that changes."""
+"""This worker's place in the registry: what it serves, told again and again, and at a drain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from forebay_worker.gate import Gate
 from forebay_worker.link import Link
 from forebay_worker.rules import Rules
 
-EVERY_S = 5.0
+MOST_S = 10.0
+TIMES_A_TTL = 3
+"""Two registrations may be lost before a living worker is forgotten."""
 MODELS_WAIT_S = 2.0
 
 
@@ -73,13 +75,14 @@ class Registry:
         self._one_at_a_time = asyncio.Lock()
 
     async def once(self) -> None:
-        """Register, and wait until the next time: 5 s, or the begin of a drain."""
+        """Register, and wait until the next time: at most 10 s, or the begin of a drain."""
         await self.register()
+        pause_s = min(MOST_S, self._rules.settings.worker_ttl_ms / 1000 / TIMES_A_TTL)
         if self._drain.started.is_set():
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(pause_s)
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(EVERY_S):
+            async with asyncio.timeout(pause_s):
                 await self._drain.started.wait()
 
     async def leave(self, worker: str) -> None:
