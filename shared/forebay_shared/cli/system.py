@@ -134,6 +134,8 @@ class System:
         self._log.hold()
         try:
             await ready.ask(producer, text, model, self._voice)
+            if self._plan.engines == ("sim",):
+                self._voice.simulated()
         except Problem as problem:
             self._ask_failed = True
             say(f"the question failed: {problem.message}")

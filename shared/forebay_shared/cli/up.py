@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shlex
 import socket
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,8 @@ def up(host: str, port: int, redis_url: str | None, state: Path | None, **rest: 
     port = free_port(host, port)
     plan = _plan(host, port, **rest)
     with running_redis(redis_url, state) as redis:
-        system = System(plan, redis, JsonVoice() if rest["as_json"] else Voice())
+        look = f" --state {shlex.quote(str(state))}" if state and not redis_url else ""
+        system = System(plan, redis, (JsonVoice if rest["as_json"] else Voice)(look))
         well = asyncio.run(system.run())
     raise click.exceptions.Exit(0 if well else 1)
 

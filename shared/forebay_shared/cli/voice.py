@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 
 import click
@@ -14,7 +15,13 @@ from forebay_shared.connect import safe_url
 
 
 class Voice:
-    """Speaks in words: results and advice on stdout, the rest on stderr."""
+    """Speaks in words: results and advice on stdout, the rest on stderr.
+
+    `look`: the options with which `forebay status` finds this system.
+    """
+
+    def __init__(self, look: str = "") -> None:
+        self._look = look
 
     def ready(self, url: str, redis_url: str, model: str, pids: dict[str, int | None]) -> None:
         """Everything serves."""
@@ -33,13 +40,17 @@ class Voice:
         """The whole answer has come."""
         click.echo("")
 
+    def simulated(self) -> None:
+        """The answer is not a model's."""
+        say("(the engine is simulated: its words mean nothing; see --engine)")
+
     def advise(self, place: Place, model: str) -> None:
         """What to do next."""
         click.echo("")
         click.echo(f"Ask it:   {curl_line(place, model)}")
         key = 'os.environ["FOREBAY_API_KEY"]' if place.api_key else '"none"'
         click.echo(f'SDK:      OpenAI(base_url="{place.url}/v1", api_key={key})')
-        click.echo("Look:     forebay status --watch")
+        click.echo(f"Look:     {_program()} status --watch{self._look}")
         click.echo("Stop:     ^C")
 
     def stopping(self) -> None:
@@ -70,11 +81,20 @@ class JsonVoice(Voice):
     def advise(self, place: Place, model: str) -> None:
         """Programs need none."""
 
+    def simulated(self) -> None:
+        """Programs know what they have started."""
+
     def stopping(self) -> None:
         print_json({"event": "stopping"})
 
     def stopped(self) -> None:
         print_json({"event": "stopped"})
+
+
+def _program() -> str:
+    """What to type for this program: its path where it is not on PATH."""
+    called = sys.argv[0]
+    return "forebay" if shutil.which("forebay") or called.endswith(".py") else shlex.quote(called)
 
 
 def curl_line(place: Place, model: str) -> str:
