@@ -52,7 +52,7 @@ function A.refuse(q, limit, one)
     return answer
   end
   local clamp, rate = q.settings.retry_clamp_ms, limit.rate
-  local wait = rate > 0 and math.max(0, limit.backlog - limit.target) / rate or clamp
+  local wait = rate > 0 and math.max(limit.least or 0, limit.backlog - limit.target) / rate or clamp
   local booked = math.max(A.booked(q, limit), q.now + wait) + (rate > 0 and limit.cost / rate or 0)
   booked = math.ceil(math.min(booked, q.now + clamp))
   A.set_booked(q, limit, booked)
@@ -88,7 +88,7 @@ function A.rate_refusal(q, one, what, per_minute, cost)
   one.spending[what] = level - cost
   if level >= need then return nil end
   local limit = A.tenant_limit(one, what, 0, -level, need, per_minute / 60000)
-  limit.target = 0
+  limit.target, limit.least = 0, -need -- what is there already shortens the wait
   return A.refuse(q, limit, one)
 end
 

@@ -45,10 +45,11 @@ function T.suspect(q, t, class)
   end
 end
 
--- The flow with the smallest S that is not left for newer workers.
+-- The flow with the smallest S that is not left for newer workers. Where one is passed over, v stays.
 function T.flow(q, t, class)
   for _, flow in ipairs(redis.call('ZRANGE', K.ready(q, class), 0, T.SCAN - 1)) do
     if not t.newer[flow] then return flow end
+    t.passed_over[class] = true
   end
 end
 
@@ -112,7 +113,6 @@ function T.leave_for_newer(q, t, record)
     M.save(q, record, 'place')
   end
   M.claim(q, record, '@returned')
-  M.tidy_consumer(q, record, t.worker)
 end
 
 -- One entry of a flow, or nil with `again` where something else was done on the way.

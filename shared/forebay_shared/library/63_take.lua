@@ -43,7 +43,8 @@ function T.grant(q, t, list, chosen, strict, record)
   local expected, charged = F.estimate(q, record), tonumber(record.charged)
   local add = math.max(0, expected - charged)
   F.charge_class(q, list, chosen, strict, add)
-  F.charge_flow(q, class, record.flow, tonumber(record.flow_weight), add, from ~= 'suspect')
+  F.charge_flow(q, class, record.flow, tonumber(record.flow_weight), add,
+    from ~= 'suspect' and not t.passed_over[class])
   M.leave_place(q, record, true)
   record.state, record.place = 'running', ''
   record.lease = t.worker .. '/' .. P.text(t.call)
@@ -83,7 +84,10 @@ function T.step(q, t)
   else
     record, fields = T.next_of_flow(q, t, class, flow)
   end
-  if not record then return 'passed' end
+  if not record then
+    M.tidy_consumer(q, suspect or {queue = K.queue(q, flow, 0)}, t.worker)
+    return 'passed'
+  end
   if not strict then F.bound_windup(q, list, t.eligible, chosen) end
   T.grant(q, t, list, chosen, strict, record)
   t.rows[#t.rows + 1] = T.row(q, t, record, fields.head, fields.body)
@@ -95,7 +99,7 @@ function T.step(q, t)
 end
 
 function T.grants(q, t)
-  t.rows, t.bytes, t.granted, t.newer, t.eligible = {}, 0, {}, {}, {}
+  t.rows, t.bytes, t.granted, t.eligible, t.newer, t.passed_over = {}, 0, {}, {}, {}, {}
   for class, free in pairs(t.free) do
     if free > 0 then t.eligible[class] = true end
   end
