@@ -37,7 +37,7 @@ HIDDEN = ("audit_flow", "audit_entry", "audit:", "forget:")
 
 def dump(client: Redis, pool: str) -> tuple[Normal, set[str]]:
     """Key → normal value of all keys of the pool, and the keys that have a TTL."""
-    rows: list[Any] = client.eval(SCRIPT, 0, f"fb:{{{pool}}}:")  # type: ignore[assignment]
+    rows = raw_rows(client, pool)
     state: Normal = {}
     lives: set[str] = set()
     for raw_key, _, ttl, value in rows:
@@ -48,6 +48,19 @@ def dump(client: Redis, pool: str) -> tuple[Normal, set[str]]:
         if ttl >= 0:
             lives.add(key)
     return state, lives
+
+
+def raw_rows(client: Redis, pool: str) -> list[Any]:
+    """For each key: name without prefix, type, TTL in ms or -1, value as the server tells it."""
+    rows: list[Any] = client.eval(SCRIPT, 0, f"fb:{{{pool}}}:")  # type: ignore[assignment]
+    return rows
+
+
+def untouched(client: Redis, pool: str) -> dict[bytes, bytes | None]:
+    """Key → serialized value of all keys, for whoever must not have written anything."""
+    keys: list[bytes] = client.keys(f"fb:{{{pool}}}:*")  # type: ignore[assignment]
+    values: list[bytes | None] = [client.dump(key) for key in keys]  # type: ignore[misc]
+    return dict(zip(keys, values, strict=True))
 
 
 def _text(raw: bytes) -> str:

@@ -31,7 +31,7 @@ def reply(pool: Pool, inbox: str, items: list[tuple[str, int]]) -> list[list[obj
         chunks, left = _chunks(one, offset, left)
         ended = _ended(one, offset, len(chunks))
         result = b"" if one.live else raw(one)
-        flat = [value for pair in chunks for value in pair]
+        flat = [value for number, event in chunks for value in (str(number), event)]
         rows.append([one.id, one.state, one.offset, result, flat, int(ended)])
     return rows
 

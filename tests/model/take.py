@@ -92,10 +92,10 @@ def _grant_all(pool: Pool, wanted: Take) -> None:
         one = _candidate(pool, wanted, chosen.state.name)
         if one is None:
             blocked.add(chosen.state.name)
-        elif one.deadline <= pool.now:
-            places.close(pool, one, "expired", "deadline")
         elif one.wire > wanted.wire:
             _leave_for_newer(pool, wanted, one)
+        elif one.deadline <= pool.now:
+            places.close(pool, one, "expired", "deadline")
         else:
             if not strict:
                 fair.bound_windup(pool, waiting, able, chosen)

@@ -86,6 +86,24 @@ class HeldLibrary(Library):
         return self.fcall(step, *arguments)
 
 
+def admit(library: HeldLibrary, number: int, tenant: str = "ann", timeout: int = 600_000) -> Any:
+    """One request, without an oracle."""
+    name = f"{library.pool}.{number:026d}"
+    head = [name, "normal", tenant, 1, timeout, 1, "m", -1, -1, 0, 0, "", ""]
+    return library.fcall("admit", "", 1, *head, 0, 0, 0, 0, "{}", "body")
+
+
+def take(library: HeldLibrary, worker: str, call: int, count: int = 100) -> list[str]:
+    """The ids that a worker with room is granted, without an oracle."""
+    rows, _ = library.fcall("take", worker, call, 100, 1, count, 1, "normal", 100)
+    return [row[0].decode() for row in rows]
+
+
+def finish(library: HeldLibrary, worker: str, call: int, request_id: str) -> str:
+    row = [request_id, call, "done", "", 3, 0, 7, "{}", "answer", 0, 0]
+    return str(library.fcall("finish", worker, 1, *row)[0].decode())
+
+
 class Calls:
     """The product's callers over the copy, each call answered at once."""
 

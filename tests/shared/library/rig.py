@@ -18,6 +18,36 @@ from forebay_shared.settings import PoolSettings
 POOL = "rig"
 
 
+CLASSES = tuple(one.name for one in PoolSettings().classes)
+
+
+def plain(number: int, class_name: str = "normal", tenant: str = "ann", **rest: Any) -> admit.Item:
+    """A request that nothing in particular is asked of."""
+    return admit.Item(request_id(number), class_name, tenant, **rest)
+
+
+def request_id(number: int) -> str:
+    return f"{POOL}.{number:026d}"
+
+
+def room(worker: str, call: int, count: int = 100, slots: int = 100, **rest: Any) -> take.Take:
+    """A take of a worker with room for all, of all classes."""
+    free = rest.pop("free", dict.fromkeys(CLASSES, 100))
+    return take.Take(worker, call, slots, rest.pop("wire", 1), count, free, **rest)
+
+
+def done(number: int, call: int, **rest: Any) -> hold.Ending:
+    """The usual good end of a request."""
+    head = {"state": "done", "status": 200}
+    known: dict[str, Any] = {"usage": (3, 0, 7), "head": head, "body": b"answer"}
+    return hold.Ending(request_id(number), call, "done", "", **(known | rest))
+
+
+def given_back(number: int, call: int, blame: str, jitter: float = 0) -> hold.Release:
+    head = {"state": "failed", "status": 500}
+    return hold.Release(request_id(number), call, blame, jitter, (3, 0, 2), "engine", head, b"no")
+
+
 def flat(value: Any) -> Any:
     """Texts as bytes and whole floats as ints, so that two replies compare."""
     if isinstance(value, list | tuple):
@@ -37,7 +67,6 @@ class Rig:
     """A pool on a server and its oracle, moved together."""
 
     def __init__(self, client: Redis, settings: PoolSettings) -> None:
-        client.flushall()
         self.client = client
         self.library = HeldLibrary(client, POOL, settings)
         self.oracle = Pool(settings, now=self.library.now_ms)
@@ -46,8 +75,13 @@ class Rig:
     def both(self, expected: Any, step: str, *arguments: Any) -> Any:
         """The server's answer, after it was found equal to the oracle's."""
         answer = flat(self.library.fcall(step, *arguments))
-        assert answer == flat(expected), f"{step}: expected {expected!r}, answered {answer!r}"
+        agree(flat(expected), answer)
         return answer
+
+    def change(self, **settings: Any) -> None:
+        """Other settings from now on, as an operator changes them."""
+        changed = self.oracle.settings.model_copy(update=settings)
+        self.configure(changed, self.oracle.epoch)
 
     def check(self) -> None:
         """The stored state is what the oracle says, and the identities hold."""
@@ -73,11 +107,9 @@ class Rig:
 
     def reply(self, inbox: str, items: list[tuple[str, int]]) -> None:
         wanted = [value for one in items for value in one]
-        rows = readers.reply(self.oracle, inbox, items)
+        rows = flat(readers.reply(self.oracle, inbox, items))
         answer = flat(self.library.fcall("reply", inbox, len(items), *wanted))
-        assert [with_result(row, 3) for row in answer] == [
-            with_result(flat(row), 3) for row in rows
-        ]
+        agree([with_result(row, 3) for row in rows], [with_result(row, 3) for row in answer])
 
     def cancel(self, request_id: str, tenant: str = "") -> Any:
         expected = readers.cancel(self.oracle, request_id, tenant)
@@ -86,7 +118,7 @@ class Rig:
     def show(self, request_id: str, tenant: str = "") -> None:
         row = flat(readers.show(self.oracle, request_id, tenant))
         answer = flat(self.library.fcall("show", request_id, tenant))
-        assert with_result(answer, -1) == with_result(row, -1)
+        agree(with_result(row, -1), with_result(answer, -1))
 
     # Workers --------------------------------------------------------------------------------------
 
@@ -186,6 +218,10 @@ class Rig:
     def lose_inbox(self, name: str) -> None:
         self.client.delete(self.library.prefix + f"inbox:{name}")
         self.oracle.inboxes.pop(name, None)
+
+
+def agree(expected: Any, answer: Any) -> None:
+    assert answer == expected, f"expected {expected!r}, answered {answer!r}"
 
 
 def with_result(row: list[Any], at: int) -> list[Any]:

@@ -9,9 +9,9 @@ sequences are tried, FOREBAY_SHRINK asks for a short one when they fail (that ta
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, note, settings
@@ -21,7 +21,6 @@ from redis import Redis
 from tests.model.admit import Item
 from tests.model.hold import Emission, Ending, Held, Release
 from tests.model.take import Take
-from tests.servers import Server
 from tests.shared.library.rig import Rig
 
 from forebay_shared.settings import ClassSettings, PoolSettings
@@ -61,10 +60,12 @@ class Machine(RuleBasedStateMachine):
 
     client: Redis
     steps = 0
+    reached: ClassVar[Counter[str]] = Counter()
 
     @initialize(kept=st.sampled_from([0.0, 0.2, 0.5]), attempts=st.integers(1, 3))
     def found(self, kept: float, attempts: int) -> None:
         self.settings = pool_settings(kept_share=kept, attempts=attempts)
+        self.client.flushall()
         self.rig = Rig(self.client, self.settings)
         self.ids: list[str] = []
         self.calls = dict.fromkeys(WORKERS, 0)
@@ -80,6 +81,12 @@ class Machine(RuleBasedStateMachine):
         answer = call()
         self.rig.check()
         return answer
+
+    def teardown(self) -> None:
+        oracle = self.rig.oracle
+        Machine.reached += oracle.ledger
+        Machine.reached["taken"] += sum(one.takes for one in oracle.requests.values())
+        Machine.reached["crashed"] += sum(one.crashes for one in oracle.requests.values())
 
     # Producers ------------------------------------------------------------------------------------
 
@@ -113,6 +120,22 @@ class Machine(RuleBasedStateMachine):
             tokens_per_minute=draw(st.sampled_from([0, 0, 0, 700])),
             body=draw(bodies),
         )
+
+    @rule(
+        names=st.lists(st.sampled_from(CLASSES), min_size=2, max_size=5),
+        tenant=st.sampled_from(TENANTS),
+        timeout=st.sampled_from([150_000, 2_000_000]),
+        wire=st.sampled_from([1, 1, 2]),
+    )
+    def admit_plainly(self, names: list[str], tenant: str, timeout: int, wire: int) -> None:
+        """Requests that nothing but depth can refuse."""
+        first = len(self.ids)
+        self.ids += [f"rig.{number:026d}" for number in range(first, first + len(names))]
+        items = [
+            Item(request_id, name, tenant, timeout=timeout, wire=wire, stream=1, fingerprint="f")
+            for request_id, name in zip(self.ids[first:], names, strict=True)
+        ]
+        self.do(partial(self.rig.admit, items, "r1.1"))
 
     @rule(data=st.data(), inbox=st.sampled_from(INBOXES))
     def reply(self, data: st.DataObject, inbox: str) -> None:
@@ -230,6 +253,17 @@ class Machine(RuleBasedStateMachine):
         one = Release(request_id, call, blame, jitter, usage, "engine", head, b"no")
         self.do(partial(self.rig.release, worker, [one]))
 
+    @rule(worker=st.sampled_from(WORKERS), usage=usages)
+    def crash(self, worker: str, usage: tuple[int, int, int]) -> None:
+        """The engine of a worker dies with all that it held."""
+        held = [lease for lease in dict.fromkeys(self.leases) if self.runs(lease)]
+        blamed = [
+            Release(one, call, "crashed", 0, usage, "engine", {}, b"")
+            for one, holder, call in held
+            if holder == worker
+        ]
+        self.do(partial(self.rig.release, worker, blamed))
+
     @rule(data=st.data(), slots=st.integers(0, 16))
     def register(self, data: st.DataObject, slots: int) -> None:
         worker = data.draw(st.sampled_from(WORKERS))
@@ -314,12 +348,6 @@ def take_anew(call: Any, wanted: Take) -> Any:
                        ("worker", "call", "slots", "wire", "count", "free"))))  # fmt: skip
 
 
-@pytest.fixture
-def client(server: Server) -> Iterator[Redis]:
-    with Redis.from_url(server.url) as client:
-        yield client
-
-
 @pytest.mark.timeout(0)
 def test_the_library_does_what_the_oracle_says(
     client: Redis, capsys: pytest.CaptureFixture[str]
@@ -338,3 +366,4 @@ def test_the_library_does_what_the_oracle_says(
     run_state_machine_as_test(Machine, settings=profile)
     with capsys.disabled():
         print(f"\nmachine: {Machine.steps} steps in {EXAMPLES} sequences, each compared whole")
+        print("requests:", ", ".join(f"{n} {word}" for word, n in Machine.reached.most_common()))
