@@ -122,6 +122,28 @@ async def test_lost_news_costs_a_second_and_no_answer(redis_url: str) -> None:
             assert (await asking).status_code == 200
 
 
+@pytest.mark.parametrize("how", ["renewal", "lost connection"])
+async def test_who_waits_is_asked_for_when_a_new_inbox_is_made(redis_url: str, how: str) -> None:
+    """Not only by the floor, which is far off here."""
+    far = replace(QUICK, floor_s=30)
+    if how == "renewal":
+        far = replace(far, inbox_ttl_s=3, inbox_renew_s=0.5, block_s=0.2)
+    gate = asyncio.Event()
+    async with (
+        serving(redis_url, timings=far) as one,
+        working(redis_url, gated(gate)) as worker,
+    ):
+        asking = asyncio.create_task(one.http.post(CHAT, json=BODY))
+        await worker.wait_granted()
+        with redis.Redis.from_url(redis_url) as client:
+            client.delete(*client.keys("*:inbox:*"))
+            gate.set()
+            if how == "lost connection":
+                client.client_kill_filter(_type="normal", skipme=True)
+        async with asyncio.timeout(4):
+            assert (await asking).status_code == 200
+
+
 async def test_a_renewal_that_finds_no_inbox_makes_a_new_one(redis_url: str) -> None:
     quick = replace(QUICK, inbox_ttl_s=3, inbox_renew_s=0.5, block_s=0.2)
     async with serving(redis_url, timings=quick) as one:

@@ -182,6 +182,25 @@ async def test_events_have_offsets_and_an_end(redis_url: str) -> None:
     assert parse_events(none.text) == parse_events(beyond.text) == [end]
 
 
+async def test_an_id_from_beyond_a_running_stream_loses_nothing(redis_url: str) -> None:
+    emitted, gate = asyncio.Event(), asyncio.Event()
+
+    async def half(worker: Any, grant: Any) -> None:
+        await worker.emit(grant, 0, chunk("a"))
+        emitted.set()
+        await gate.wait()
+        await worker.finish(grant, DONE, 1, chunk("b"))
+
+    async with serving(redis_url) as one, working(redis_url, half):
+        path = await submit(one, STREAM)
+        await emitted.wait()
+        beyond = {"last-event-id": "9"}
+        async with one.http.stream("GET", path + "/events", headers=beyond) as reply:
+            gate.set()
+            raw = b"".join([part async for part in reply.aiter_raw()])
+    assert parse_events(raw.decode())[0] == {"id": "2", "data": chunk("b").decode()}
+
+
 async def test_events_of_a_synchronous_stream_are_read_on_any_replica(redis_url: str) -> None:
     gate = asyncio.Event()
 
