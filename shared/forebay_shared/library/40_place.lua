@@ -100,6 +100,10 @@ function M.leave_place(q, record, intact)
     if intact then
       M.shift(K.depth(q, class), record.flow, -1)
       M.shift(K.sizes(q, class), record.flow, -tonumber(record.bytes))
+      -- Bytes of entries that foreign hands deleted stay no longer than the flow's own.
+      if not redis.call('ZSCORE', K.depth(q, class), record.flow) then
+        redis.call('ZREM', K.sizes(q, class), record.flow)
+      end
     else
       M.recount(q, record)
     end

@@ -154,9 +154,10 @@ function A.victims(q, class, needed)
   local list = {}
   for rank = #q.settings.classes, class.rank + 1, -1 do
     local name = q.settings.classes[rank].name
-    local flow = redis.call('ZREVRANGE', K.depth(q, name), 0, 0)[1]
-    if flow then A.newest(q, flow, needed, list) end
-    if #list >= needed then return list end
+    for _, flow in ipairs(redis.call('ZREVRANGE', K.depth(q, name), 0, 7)) do
+      A.newest(q, flow, needed, list)
+      if #list >= needed then return list end
+    end
   end
   return nil
 end

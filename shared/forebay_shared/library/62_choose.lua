@@ -83,14 +83,19 @@ function T.mend_flow(q, class, flow, queue)
   F.close_flow(q, class, flow)
 end
 
--- The record of an entry, or nil where the entry is not ours: then it is a dead letter.
+-- The record of an entry that was read, or nil where it is not to be granted. One that is not ours is
+-- a dead letter; one that is not in the flow's order was read again because foreign hands destroyed
+-- the group: its row goes back to its owner.
 function T.record_of(q, class, tenant, queue, entry, fields)
   local map = P.flat(fields)
   local record = map.id and map.head and map.body and M.load(q, map.id)
-  if record and record.state == 'queued' and M.entry(record) == entry and record.queue == queue then
+  if not record or P.TERMINAL[record.state] or M.entry(record) ~= entry or record.queue ~= queue then
+    E.bury_foreign(q, queue, class, tenant, entry, fields)
+  elseif record.place == 'waiting' or record.place == 'returned' then
     return record, map
+  else
+    M.claim(q, record, M.CONSUMER[record.place] or M.worker_of(record))
   end
-  E.bury_foreign(q, queue, class, tenant, entry, fields)
   return nil
 end
 
@@ -142,7 +147,11 @@ function T.next_of_flow(q, t, class, flow)
 end
 
 function T.next_suspect(q, t, record)
-  local got = redis.pcall('XCLAIM', record.queue, P.GROUP, t.worker, 0, M.entry(record))
+  local got = redis.pcall('XCLAIM', record.queue, P.GROUP, t.worker, 0, M.entry(record), 'FORCE')
+  if got.err and redis.call('EXISTS', record.queue) == 1 then
+    redis.pcall('XGROUP', 'CREATE', record.queue, P.GROUP, '0')
+    got = redis.pcall('XCLAIM', record.queue, P.GROUP, t.worker, 0, M.entry(record), 'FORCE')
+  end
   if got.err or not got[1] then
     E.close(q, record, 'dead', 'lost')
   elseif tonumber(record.deadline) <= q.now then
