@@ -8,7 +8,7 @@ import pytest
 from tests.worker.scripted import USAGE_CHUNK, answer, chunk
 
 from forebay_shared.records import Usage
-from forebay_worker.answers import MOST_TOKENS, StreamReader, finish_reason_in, usage_in
+from forebay_worker.answers import MOST_TOKENS, StreamReader, finish_reason_in, guess, usage_in
 
 
 def test_usage_of_an_answer() -> None:
@@ -124,6 +124,19 @@ def test_a_chunk_with_output_is_the_first_token(data: bytes) -> None:
     reader.read(data)
     assert reader.has_output
     assert reader.so_far().output == 1
+
+
+def test_a_prompt_counts_from_the_first_token_on() -> None:
+    """Until usage is stated it is guessed: a client that leaves early has used its prefill."""
+    asked = b"x" * 400
+    reader = StreamReader(True, guess(asked))
+    reader.read(chunk(role="assistant"))
+    assert reader.so_far() == Usage()
+    reader.read(chunk("a"))
+    assert reader.so_far() == Usage(100, 0, 1)
+    reader.read(USAGE_CHUNK)
+    assert reader.so_far() == Usage(7, 0, 3)
+    assert guess(asked, b"y" * 40) == Usage(100, 0, 10)
 
 
 def test_finish_reason_of_a_stream() -> None:

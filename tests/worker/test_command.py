@@ -20,6 +20,7 @@ URL = "redis://127.0.0.1:1/0"
         (["--redis", "http://x"], "redis://"),
         (["--redis", "redis://u:hunter2@h/0?bad=1"], "bad"),
         (["--engine", "vllm"], "http(s) URL"),
+        (["--engine", "http://"], "http(s) URL"),
         (["--slots", "0"], "--slots"),
         (["--pool", "No Pool"], "pool's name"),
         (["--classes", "high,,low"], "class names"),

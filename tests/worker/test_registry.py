@@ -8,6 +8,7 @@ from tests.worker.scripted import ScriptedEngine, answers
 
 from forebay_shared.calls import Operator
 from forebay_shared.keys import POOLS
+from forebay_shared.settings import ClassSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +41,18 @@ async def test_changed_settings_are_read_again(desk: Desk) -> None:
     await operator.change_settings(changed, epoch)
     await worker.registry.register()
     assert worker.rules.settings == changed
+
+
+async def test_a_class_added_later_is_served_at_once(desk: Desk) -> None:
+    """An idle worker hears the bells of a new class as soon as it knows of it."""
+    worker, _ = await desk.worker(ScriptedEngine(answers))
+    await desk.result(await desk.submit())
+    operator = Operator(desk.library)
+    settings, epoch = await operator.settings()
+    classes = (*settings.classes, ClassSettings(name="added"))
+    await operator.change_settings(settings.model_copy(update={"classes": classes}), epoch)
+    await worker.registry.register()
+    assert (await desk.result(await desk.submit(class_name="added"))).state == "done"
 
 
 async def test_an_engine_that_is_down_keeps_its_models_listed(desk: Desk) -> None:

@@ -16,6 +16,8 @@ _NO_FINISH = re.compile(rb'"finish_reason"\s*:\s*null')
 _USAGE_OBJECT = re.compile(rb'"usage"\s*:\s*\{')
 MOST_TOKENS = 10**9
 """An engine that states more is wrong, and must not upset the accounts."""
+BYTES_PER_TOKEN = 4
+NOTHING = Usage()
 _NULL_USAGE_TAIL = b',"usage":null}'
 _DECODER = json.JSONDecoder(strict=False)
 
@@ -56,13 +58,23 @@ def finish_reason_in(body: bytes) -> str:
     return (b"abort" if b"abort" in reasons else reasons[-1]).decode("utf-8", "replace")
 
 
+def guess(asked: bytes, answered: bytes = b"") -> Usage:
+    """Usage of an engine that states none: by bytes."""
+    return Usage(len(asked) // BYTES_PER_TOKEN, 0, len(answered) // BYTES_PER_TOKEN)
+
+
 class StreamReader:
-    """Reads one stream's chunks as they pass. `usage_added`: take usage out of what passes."""
+    """Reads one stream's chunks as they pass.
 
-    __slots__ = ("_usage_added", "finish_reason", "has_output", "tokens", "usage")
+    `usage_added`: take usage out of what passes. `prompt`: what the prompt counts until the engine
+    states its usage, from the first token on, when the engine has read it.
+    """
 
-    def __init__(self, usage_added: bool) -> None:
+    __slots__ = ("_prompt", "_usage_added", "finish_reason", "has_output", "tokens", "usage")
+
+    def __init__(self, usage_added: bool, prompt: Usage = NOTHING) -> None:
         self._usage_added = usage_added
+        self._prompt = prompt
         self.usage: Usage | None = None
         self.finish_reason = ""
         self.has_output = False
@@ -79,7 +91,9 @@ class StreamReader:
 
     def so_far(self) -> Usage:
         """Tokens used up to now: as stated, else one for each chunk that had output."""
-        return self.usage or Usage(output=self.tokens)
+        if self.usage is not None:
+            return self.usage
+        return Usage(self._prompt.prompt if self.has_output else 0, 0, self.tokens)
 
     def _note_finish(self, reason: str) -> None:
         if self.finish_reason != "abort":

@@ -23,13 +23,13 @@ class Capacity:
         self._preemptions: int | None = None
         self.limit = fixed or FIRST
 
-    def polled(self, load: Load, active: int) -> None:
-        """Learn from the engine's load while `active` of our requests run in it."""
+    def polled(self, load: Load, peak: int) -> None:
+        """Learn from the engine's load; up to `peak` of our requests ran since the last time."""
         preempted = self._preemptions is not None and load.preemptions > self._preemptions
         self._preemptions = load.preemptions
         if self._fixed is None and (load.waiting > 1 or preempted):
             self.limit = max(1, int(self.limit * SHRINK))
-        elif load.waiting == 0 and active >= self.limit:
+        elif load.waiting == 0 and peak >= self.limit:
             self.limit = max(self.limit + 1, int(self.limit * GROWTH))
         self.limit = min(self.limit, self._most(load))
 

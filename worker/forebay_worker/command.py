@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from urllib.parse import urlsplit
 
 import click
 
@@ -47,7 +48,8 @@ def _redis(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 def _engine(_: click.Context, __: click.Parameter, value: str) -> str:
-    if value != "sim" and not value.startswith(("http://", "https://")):
+    parts = urlsplit(value)
+    if value != "sim" and not (parts.scheme in ("http", "https") and parts.hostname):
         raise click.BadParameter("write sim or the http(s) URL of an OpenAI-compatible server")
     return value
 

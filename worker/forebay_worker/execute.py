@@ -16,7 +16,7 @@ from forebay_shared.calls.leases import Blame
 from forebay_shared.logs import failure
 from forebay_shared.records import Envelope, Result, Undecodable
 from forebay_worker import outcome as ends
-from forebay_worker.answers import StreamReader, finish_reason_in, usage_in
+from forebay_worker.answers import StreamReader, finish_reason_in, guess, usage_in
 from forebay_worker.capacity import Capacity
 from forebay_worker.emit import Emitter, fits
 from forebay_worker.engine import (
@@ -120,7 +120,8 @@ class Executor:
 
     async def _relay(self, run: Run, prepared: Prepared) -> Result:
         """Pass the events on; the result as the engine told it."""
-        reader, tail = StreamReader(prepared.usage_added), Tail(prepared.usage_added)
+        prompt = guess(run.grant.body)
+        reader, tail = StreamReader(prepared.usage_added, prompt), Tail(prepared.usage_added)
         async with aclosing(self._engine.generate(prepared.call)) as events:
             async for event in events:
                 if isinstance(event, Answer):
@@ -139,7 +140,7 @@ class Executor:
             return ends.trouble("The engine did not stream its answer.")
         if len(answer.body) > self._rules.settings.result_bytes:
             raise OutputTooLarge
-        run.usage = usage_in(answer.body) or run.usage
+        run.usage = usage_in(answer.body) or guess(run.grant.body, answer.body)
         return Result(
             "done",
             answer.status,

@@ -50,11 +50,11 @@ class Core:
         self.library = Library(self.redis, options.pool, settings)
         self.leases = Leases(self.library)
         self.duties = Duties(self.library)
-        self.rules = Rules(Operator(self.library), options.classes)
+        self.wake = Wake()
+        self.rules = Rules(Operator(self.library), self.wake, options.classes)
         self.metrics = Metrics()
         self.link = Link(self.metrics)
         self.runs = Runs()
-        self.wake = Wake()
         self.drain = Drain()
 
 

@@ -6,20 +6,23 @@ from collections.abc import Sequence
 
 from forebay_shared.calls import Operator
 from forebay_shared.settings import PoolSettings
+from forebay_worker.wake import Wake
 
 
 class Rules:
     """The settings in force. `serves`: the classes this worker was told to serve, empty for all."""
 
-    def __init__(self, operator: Operator, serves: Sequence[str] = ()) -> None:
+    def __init__(self, operator: Operator, wake: Wake, serves: Sequence[str] = ()) -> None:
         self._operator = operator
+        self._wake = wake
         self._serves = tuple(serves)
         self.settings = PoolSettings()
         self.epoch = -1
 
     async def read(self) -> None:
-        """Read settings and epoch."""
+        """Read settings and epoch; the take loop looks which bells it has to hear now."""
         self.settings, self.epoch = await self._operator.settings()
+        self._wake.up()
 
     @property
     def classes(self) -> list[str]:

@@ -82,11 +82,12 @@ class Run:
 
 
 class Runs:
-    """All runs of this worker. `active` of them are still running, the others wait for Redis."""
+    """All runs of this worker. `active` of them still run, the others' ends wait for Redis."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, Run] = {}
         self.active = 0
+        self._peak = 0
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -98,6 +99,7 @@ class Runs:
         old = self._by_id.get(grant.request_id)
         run = self._by_id[grant.request_id] = Run(grant)
         self.active += 1
+        self._peak = max(self._peak, self.active)
         self.empty.clear()
         return run, old
 
@@ -105,6 +107,11 @@ class Runs:
         """The run of this request under this very lease."""
         run = self._by_id.get(request_id)
         return run if run and run.grant.call == call else None
+
+    def peak(self) -> int:
+        """Most that ran at once since this was last asked."""
+        peak, self._peak = self._peak, self.active
+        return peak
 
     def held(self) -> list[Run]:
         """All whose leases are to be renewed."""

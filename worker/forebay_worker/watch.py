@@ -55,7 +55,7 @@ class Watch:
             await self._pulse.check()
             return
         before = self._capacity.limit
-        self._capacity.polled(load, self._runs.active)
+        self._capacity.polled(load, self._runs.peak())
         self._metrics.set("forebay_slots", self._capacity.limit)
         self._metrics.set("forebay_held", len(self._runs))
         if self._capacity.limit > before:
