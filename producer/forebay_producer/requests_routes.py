@@ -66,7 +66,7 @@ class RequestsRoutes:
         have = _last_event_id(request)
         pool, shown = await self._find(request)
         if shown.state in TERMINAL and not shown.result:
-            raise missing(shown.request_id, pool)
+            raise expired(shown.request_id)
         # An id from beyond the stream would wait for chunks that never come.
         have = min(have, shown.offset) if shown.stream else UNKNOWN
         reader = pool.inbox.open(shown.request_id, have)
@@ -105,12 +105,17 @@ class RequestsRoutes:
             pool.inbox.close(reader)
 
 
+def expired(request_id: str) -> Gone:
+    """The request was there, its result is not any more."""
+    return Gone(f"The result of request {request_id} has expired.")
+
+
 def missing(request_id: str, pool: Pool) -> ForebayError:
     """Gone where the id is older than a result lives, else NotFound."""
     born = born_ms(request_id)
     age_ms = time.time() * 1000 - (born or 0)
     if born is not None and age_ms > pool.settings.result_ttl_ms:
-        return Gone(f"The result of request {request_id} has expired.")
+        return expired(request_id)
     return NotFound(f"There is no request {request_id}.")
 
 
@@ -129,7 +134,7 @@ async def shown_body(pool: Pool, shown: Shown) -> bytes:
     if shown.state not in TERMINAL:
         return head[:-1] + b',"result":null}'
     if not shown.result:
-        raise missing(shown.request_id, pool)
+        raise expired(shown.request_id)
     result = await _result(pool, shown, Result.decode(shown.result))
     return head[:-1] + b',"result":' + result + b"}"
 
@@ -196,4 +201,4 @@ async def _assembled(pool: Pool, request_id: str) -> bytes:
         if seen.ended:
             return json.dumps(assemble(events), separators=(",", ":")).encode()
         if not seen.chunks:
-            raise missing(request_id, pool)
+            raise expired(request_id)

@@ -269,14 +269,8 @@ async def test_a_result_past_its_time_is_gone(redis_url: str) -> None:
         with redis.Redis.from_url(redis_url) as client:
             for kind in ("result", "output"):
                 assert client.delete(*client.keys(f"*:{kind}:*"))
-        one.producer.replica.pools["default"].settings = replace_ttl(one)
         for part in ("", "?wait=1", "/events"):
             assert (await one.http.get(path + part)).status_code == 410
-
-
-def replace_ttl(one: Running) -> Any:
-    settings = one.producer.replica.pools["default"].settings
-    return settings.model_copy(update={"result_ttl_ms": 1})
 
 
 async def test_the_time_of_a_result_runs_from_its_end(redis_url: str) -> None:
