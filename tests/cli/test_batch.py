@@ -165,6 +165,21 @@ def test_files_of_somebody_else_are_left_alone(
     assert output.read_text() == text
 
 
+def test_a_batch_that_has_changed_is_another_one(
+    tmp_path: Path, fake: FakeProducer, forebay: Forebay
+) -> None:
+    """Its old results are kept, and not mixed with new ones."""
+    Queue(fake)
+    words = ("submit", "--url", fake.url, "--file")
+    forebay(*words, str(written(tmp_path, row("a"))))
+    before = (tmp_path / "batch.results.jsonl").read_bytes()
+    result = forebay(*words, str(written(tmp_path, row("a"), row("b"))))
+    assert result.exit_code == 2
+    assert "or the input has changed since it was written" in result.stderr
+    assert (tmp_path / "batch.results.jsonl").read_bytes() == before
+    assert len(fake.of("POST", "/")) == 1
+
+
 def test_output_that_cannot_be_written_is_told(tmp_path: Path, forebay: Forebay) -> None:
     """Before anything is sent."""
     output = str(tmp_path / "no" / "such" / "folder.jsonl")

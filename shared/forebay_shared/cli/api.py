@@ -84,6 +84,14 @@ class Answer:
         said = error_in(self.value()).get("message")
         return str(said) if said else f"the server answered with status {self.status}"
 
+    def models(self) -> list[str]:
+        """The names in an answer to `/v1/models`; those last that no worker serves any more."""
+        rows = self.record("data")["data"]
+        # `created` is when a worker has last registered the model; it stays listed for a day.
+        newest = max((one.get("created", 0) for one in rows), default=0)
+        rows = sorted(rows, key=lambda one: one.get("created", 0) < newest - STALE_MODEL_S)
+        return [str(one["id"]) for one in rows]
+
     def retry_after_s(self) -> float | None:
         """Seconds to wait before coming back, or None where the answer names none."""
         for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
@@ -152,11 +160,7 @@ class Producer:
 
     async def models(self) -> list[str]:
         """The models that can be asked for; those last that no worker serves any more."""
-        rows = (await self.call("GET", "/v1/models")).record("data")["data"]
-        # `created` is when a worker has last registered the model; it stays listed for a day.
-        newest = max((one.get("created", 0) for one in rows), default=0)
-        rows = sorted(rows, key=lambda one: one.get("created", 0) < newest - STALE_MODEL_S)
-        return [str(one["id"]) for one in rows]
+        return (await self.call("GET", "/v1/models")).models()
 
     @asynccontextmanager
     async def _open(

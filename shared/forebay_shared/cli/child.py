@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from forebay_shared.cli.childlog import ChildLog
 from forebay_shared.cli.lines import split_lines
-from forebay_shared.cli.terminal import Problem, say
+from forebay_shared.cli.terminal import Problem
 from forebay_shared.embedded import guard
 from forebay_shared.embedded.process import Tie, default_tie
 
@@ -52,6 +52,7 @@ class Child:
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
         self.tie: Tie = default_tie()
+        self.first_pause_s = FIRST_PAUSE_S
 
     @property
     def pid(self) -> int | None:
@@ -61,7 +62,7 @@ class Child:
     async def keep(self) -> None:
         """Keep it running until `stop` has ended it."""
         try:
-            pause_s, false_starts, settled = FIRST_PAUSE_S, 0, False
+            pause_s, false_starts, settled = self.first_pause_s, 0, False
             while not self._stopping.is_set():
                 code, lived_s = await self._live()
                 if self._stopping.is_set():
@@ -69,7 +70,7 @@ class Child:
                 settled = settled or lived_s >= SETTLED_S
                 false_starts = 0 if settled else false_starts + 1
                 self._require_sense(code, false_starts)
-                pause_s = FIRST_PAUSE_S if lived_s >= SETTLED_S else pause_s
+                pause_s = self.first_pause_s if lived_s >= SETTLED_S else pause_s
                 await self._pause(code, pause_s)
                 pause_s = min(2 * pause_s, MOST_PAUSE_S)
         finally:
@@ -80,7 +81,8 @@ class Child:
             raise Problem(f"{self.name} cannot start ({_ending(code)}); its last words are above")
 
     async def _pause(self, code: int, pause_s: float) -> None:
-        say(f"{self.name} ended ({_ending(code)}); it is started again in {pause_s:g} s")
+        ending = f"{self.name} ended ({_ending(code)})"
+        self._log.note(f"{ending}; it is started again in {pause_s:g} s")
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._stopping.wait()

@@ -18,12 +18,18 @@ class ChildLog:
 
     def write(self, name: str, line: bytes) -> None:
         """One line as `name | line`; log events in words instead of JSON."""
-        shown = f"{name} | {readable(line)}\n"
+        self._show(f"{name} | {readable(line)}\n")
+
+    def note(self, text: str) -> None:
+        """A line of our own about a child."""
+        self._show(f"{text}\n")
+
+    def _show(self, line: str) -> None:
         if self._held is None:
-            sys.stderr.write(shown)
+            sys.stderr.write(line)
             sys.stderr.flush()
         else:
-            self._held.append(shown)
+            self._held.append(line)
 
     def hold(self) -> None:
         """Keep lines, the last HELD_LINES of them, until `release`."""

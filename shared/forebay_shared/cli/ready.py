@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 
-from forebay_shared.cli.api import Producer, Unreachable
+from forebay_shared.cli.api import Answer, Producer, Unreachable
 from forebay_shared.cli.prompt import Question, stream_answer
 from forebay_shared.cli.redis_place import open_redis
 from forebay_shared.cli.status import read_pools
@@ -23,13 +23,24 @@ Workers = Callable[[], set[tuple[str, str]]]
 
 async def until_ready(producer: Producer) -> None:
     """Returns when the producer takes requests."""
-    while True:
-        try:
-            if (await producer.call("GET", "/readyz")).good:
-                return
-        except Unreachable:
-            pass  # it does not listen yet
+    while (answer := await _looked(producer, "/readyz")) is None or not answer.good:
         await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def until_listed(producer: Producer, model: str) -> None:
+    """Returns when the producer has read the registry, too; at once where it tells only by key."""
+    while (answer := await _looked(producer, "/v1/models")) is None or answer.status != 401:
+        if answer is not None and answer.good and model in answer.models():
+            return
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _looked(producer: Producer, path: str) -> Answer | None:
+    """The answer; None while nobody listens, as before the start or between two."""
+    try:
+        return await producer.call("GET", path)
+    except Unreachable:
+        return None
 
 
 async def until_served(redis_url: str, ours: Workers, engines: Sequence[str]) -> str:

@@ -46,7 +46,8 @@ class Plan:
     def serve_arguments(self) -> list[str]:
         """Without Redis' URL: that is in the environment, since a command line is public."""
         where = ["--host", self.host, "--port", str(self.port)]
-        return ["forebay_producer", *where, *self.serve]
+        # No load balancer stands before it that would have to notice its end.
+        return ["forebay_producer", *where, "--serve-on", "0", *self.serve]
 
     def work_arguments(self) -> list[list[str]]:
         """One a worker."""
@@ -124,6 +125,7 @@ class System:
         async with Producer(place) as producer:
             await ready.until_ready(producer)
             model = await ready.until_served(self._redis.url, self._registered, self._plan.engines)
+            await ready.until_listed(producer, model)
             self._voice.ready(place.url, self._redis.url, model, self.pids())
             if self._plan.ask is not None:
                 await self._ask(producer, self._plan.ask, model)
