@@ -23,14 +23,20 @@ Workers = Callable[[], set[tuple[str, str]]]
 
 async def until_ready(producer: Producer) -> None:
     """Returns when the producer takes requests."""
-    while (answer := await _looked(producer, "/readyz")) is None or not answer.good:
+    while True:
+        answer = await _looked(producer, "/readyz")
+        if answer is not None and answer.good:
+            return
         await asyncio.sleep(LOOK_EVERY_S)
 
 
 async def until_listed(producer: Producer, model: str) -> None:
     """Returns when the producer has read the registry, too; at once where it tells only by key."""
-    while (answer := await _looked(producer, "/v1/models")) is None or answer.status != 401:
-        if answer is not None and answer.good and model in answer.models():
+    while True:
+        answer = await _looked(producer, "/v1/models")
+        if answer is not None and (
+            answer.status == 401 or (answer.good and model in answer.models())
+        ):
             return
         await asyncio.sleep(LOOK_EVERY_S)
 
