@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import time
 
 import click
 import pytest
@@ -32,16 +32,14 @@ def test_help_imports_nothing_heavy() -> None:
         "except SystemExit: pass\n"
         "print([m for m in ('aiohttp', 'redis', 'rich', 'pydantic') if m in sys.modules])"
     )
-    took_s = []
-    for _ in range(3):
-        started_s = time.perf_counter()
-        run = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
-        took_s.append(time.perf_counter() - started_s)
-        assert run.stdout.splitlines()[-1] == "[]"
-    print(f"forebay --help: {min(took_s):.3f} s")
-    assert min(took_s) < 0.3
+    before = os.times()
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    after = os.times()
+    # Time on the processor: how long it takes beside others says nothing of the command.
+    took_s = sum(after[2:4]) - sum(before[2:4])
+    print(f"forebay --help: {took_s:.2f} s")
+    assert run.stdout.splitlines()[-1] == "[]"
+    assert took_s < 0.3
 
 
 @pytest.mark.parametrize("name", HERE)
