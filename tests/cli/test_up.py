@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -67,6 +67,11 @@ class Up:
         while words not in self.log.read_text():
             assert monotonic() - began < STOP_S, self.log.read_text()
 
+    def end(self) -> None:
+        """Leaves nothing behind where a test failed half-way: children end with their parent."""
+        self.process.kill()
+        self.process.communicate()
+
     def stop(self, *, hurry: bool = False) -> int:
         """^C, or two of them; the exit code."""
         self.process.send_signal(signal.SIGINT)
@@ -89,7 +94,24 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     running = Up(tmp_path_factory.mktemp("up"), "--slots", "8")
     assert running.next()["event"] == "ready"
     yield running
-    assert running.stop(hurry=True) == 0
+    try:
+        assert running.stop(hurry=True) == 0
+    finally:
+        running.end()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
+    """Starts one of a test's own, with these words."""
+    started: list[Up] = []
+
+    def call(*words: str) -> Up:
+        started.append(Up(tmp_path, *words))
+        return started[-1]
+
+    yield call
+    for one in started:
+        one.end()
 
 
 @pytest.fixture
@@ -102,9 +124,9 @@ def here(up: Up, forebay: Forebay) -> Forebay:
     return call
 
 
-def test_ask_then_stop(tmp_path: Path) -> None:
+def test_ask_then_stop(start: Callable[..., Up]) -> None:
     """Ready, the answer, ^C: everything ends within seconds and no process is left."""
-    up = Up(tmp_path, "--ask", "What does a forebay do?")
+    up = start("--ask", "What does a forebay do?")
     ready = up.next()
     assert ready["base_url"] == f"http://127.0.0.1:{up.port}/v1"
     assert ready["model"] == "sim"
@@ -210,9 +232,9 @@ def test_a_redis_that_does_not_answer(forebay: Forebay) -> None:
     assert result.stderr == "Error: Redis at redis://127.0.0.1:1 does not answer; is it running?\n"
 
 
-def test_a_child_that_cannot_start(tmp_path: Path) -> None:
+def test_a_child_that_cannot_start(start: Callable[..., Up]) -> None:
     """Everything is stopped again, with what the child said above the error."""
-    up = Up(tmp_path, "--engine", "nonsense")
+    up = start("--engine", "nonsense")
     assert up.process.wait(STOP_S) == 1
     log = up.log.read_text()
     assert "worker 1 | Error: Invalid value for '--engine'" in log
@@ -220,9 +242,9 @@ def test_a_child_that_cannot_start(tmp_path: Path) -> None:
     wait_folder_free(up.state)
 
 
-def test_what_dies_comes_back(tmp_path: Path) -> None:
+def test_what_dies_comes_back(start: Callable[..., Up]) -> None:
     """Redis, producer and worker, each killed; then a question is answered still."""
-    up = Up(tmp_path, "--workers", "2")
+    up = start("--workers", "2")
     ready = up.next()
     pids = ready["pids"]
     assert set(pids) == {"redis", "producer", "worker 1", "worker 2"}
@@ -248,9 +270,9 @@ def until_answered(up: Up) -> int:
             assert monotonic() - began < STOP_S, up.log.read_text()
 
 
-def test_a_kill_leaves_nobody(tmp_path: Path) -> None:
+def test_a_kill_leaves_nobody(start: Callable[..., Up]) -> None:
     """`kill -9` of `forebay up` ends its children too."""
-    up = Up(tmp_path)
+    up = start()
     pids = up.next()["pids"]
     up.process.kill()
     up.process.communicate()
