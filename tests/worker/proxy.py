@@ -38,6 +38,7 @@ class Proxy:
     def lose(self, text: str) -> None:
         self._text = text.encode()
         self._then = self._cut
+        self.lost.clear()
 
     def hold(self, text: str) -> None:
         self._text = text.encode()
