@@ -70,7 +70,9 @@ class Up:
     def end(self) -> None:
         """Leaves nothing behind where a test failed half-way: children end with their parent."""
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def stop(self, *, hurry: bool = False) -> int:
         """^C, or two of them; the exit code."""
@@ -92,9 +94,9 @@ def is_gone(pid: int) -> bool:
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """One that serves; its first event is read."""
     running = Up(tmp_path_factory.mktemp("up"), "--slots", "8")
-    assert running.next()["event"] == "ready"
-    yield running
     try:
+        assert running.next()["event"] == "ready"
+        yield running
         assert running.stop(hurry=True) == 0
     finally:
         running.end()
