@@ -12,6 +12,7 @@ from starlette.types import Receive
 from forebay_producer.admission import Call
 from forebay_producer.answers import error_answer, raw_answer
 from forebay_producer.bodies import ClientGone
+from forebay_producer.inbox import Inbox
 from forebay_producer.outcomes import ended_error, left_error, refusal_error
 from forebay_producer.pool import Pool
 from forebay_producer.reader import Left, Reader
@@ -46,8 +47,10 @@ class Exchange:
     def __init__(
         self, pool: Pool, call: Call, admission: Admission, receive: Receive, metrics: Metrics
     ) -> None:
+        # Not the admission and not the call: a client that waits must not cost its body's bytes.
         self._pool = pool
-        self._admission = admission
+        self._class = admission.class_name
+        self._have = 0 if admission.envelope.stream else UNKNOWN
         self._metrics = metrics
         self._owned = False
         self._started_s = time.monotonic()
@@ -62,24 +65,30 @@ class Exchange:
         self._overdue: asyncio.TimerHandle | None = None
 
     @property
-    def _have(self) -> int:
-        return 0 if self._admission.envelope.stream else UNKNOWN
+    def inbox(self) -> Inbox:
+        """Where the reader is filled."""
+        return self._pool.inbox
 
-    async def admit(self, overdue_s: float) -> None:
+    @property
+    def streams(self) -> bool:
+        """Whether the client reads chunks."""
+        return self._have != UNKNOWN
+
+    async def admit(self, admission: Admission, overdue_s: float) -> None:
         """Store the request and watch it. Raises the refusal, or what Redis raises."""
         try:
-            admitted = await admit(self._pool, self._admission, self._metrics)
+            admitted = await admit(self._pool, admission, self._metrics)
         except RedisError:
             # It may be stored even so. With an Idempotency-Key the client's repeat finds it.
-            if not self._admission.idempotency:
-                self._pool.canceller.add(self._admission.request_id)
+            if not admission.idempotency:
+                self._pool.canceller.add(admission.request_id)
             raise
         self._owned = not admitted.repeated
         if admitted.repeated:
             self._follow(admitted.request_id)
             self._pool.inbox.ask(self.reader)
         self._pool.inbox.arm(self.reader)
-        wait_s = self._admission.timeout_ms / 1000 + overdue_s
+        wait_s = admission.timeout_ms / 1000 + overdue_s
         self._overdue = asyncio.get_running_loop().call_later(
             wait_s, self.reader.leave, Left.OVERDUE
         )
@@ -103,7 +112,7 @@ class Exchange:
 
     def _observe(self, name: str) -> None:
         took_s = time.monotonic() - self._started_s
-        self._metrics.observe(name, took_s, **{"class": self._admission.class_name})
+        self._metrics.observe(name, took_s, **{"class": self._class})
 
     def close(self) -> None:
         """The answer is out or nobody wants it any more: then the request is cancelled."""
@@ -114,7 +123,7 @@ class Exchange:
         state = self.reader.state or (left.name.lower() if left else "refused")
         self._pool.inbox.close(self.reader)
         self._observe("forebay_reply_seconds")
-        labels = {"class": self._admission.class_name, "state": state}
+        labels = {"class": self._class, "state": state}
         self._metrics.count("forebay_replied_total", 1, **labels)
         unread = self._owned and not self._pool.inbox.is_read(self.reader.request_id)
         if unread and left in (Left.CLIENT, Left.OVERDUE):

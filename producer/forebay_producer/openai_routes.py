@@ -49,6 +49,14 @@ class OpenAIRoutes:
 
     async def generate(self, request: Request) -> Response:
         """Admit; then wait for the answer, stream it, or tell where it will be."""
+        begun = await self._begin(request)
+        return await self._answer(begun) if isinstance(begun, Exchange) else begun
+
+    async def _begin(self, request: Request) -> Exchange | Response:
+        """Admit; an answer already where the client does not wait for it.
+
+        Apart from the waiting, so that nothing keeps the body meanwhile.
+        """
         call = await self._read(request)
         pool = await self._replica.pool_for(call.asked.model)
         if len(call.body) > pool.settings.body_bytes:
@@ -57,7 +65,13 @@ class OpenAIRoutes:
         self._replica.require_room()
         if call.asynchronous:
             return await self._accept(pool, admission)
-        return await self._exchange(pool, call, admission, request)
+        exchange = Exchange(pool, call, admission, request.receive, self._replica.metrics)
+        try:
+            await exchange.admit(admission, self._replica.timings.overdue_s)
+        except BaseException:
+            exchange.close()
+            raise
+        return exchange
 
     async def _read(self, request: Request) -> Call:
         headers = header_map(request)
@@ -77,20 +91,15 @@ class OpenAIRoutes:
         value = {"id": admitted.request_id, "object": "request", "state": admitted.state}
         return json_answer(value, 202, headers)
 
-    async def _exchange(
-        self, pool: Pool, call: Call, admission: Admission, request: Request
-    ) -> Response:
-        exchange = Exchange(pool, call, admission, request.receive, self._replica.metrics)
+    async def _answer(self, exchange: Exchange) -> Response:
         streaming = False
         try:
-            await exchange.admit(self._replica.timings.overdue_s)
-            if not call.asked.streams:
+            if not exchange.streams:
                 return await exchange.whole_answer()
             streaming = await self._has_begun(exchange)
             if not streaming:
                 return exchange.end_answer()
-            every_s = self._replica.timings.comment_every_s
-            return ExchangeStream(exchange, pool.inbox, every_s)
+            return ExchangeStream(exchange, self._replica.timings.comment_every_s)
         finally:
             if not streaming:
                 exchange.close()

@@ -67,10 +67,9 @@ class StreamAnswer(Response):
 class ExchangeStream(StreamAnswer):
     """The answer to a synchronous stream; closes its exchange."""
 
-    def __init__(self, exchange: Exchange, inbox: Inbox, comment_every_s: float) -> None:
+    def __init__(self, exchange: Exchange, comment_every_s: float) -> None:
         super().__init__(exchange.headers)
         self._exchange = exchange
-        self._inbox = inbox
         self._comment_every_s = comment_every_s
 
     def _frame(self, _: int, event: bytes) -> bytes:
@@ -82,7 +81,7 @@ class ExchangeStream(StreamAnswer):
             await self.start(send)
             if waited and not reader.over:
                 await send_part(send, WAITING)
-            groups = chunk_groups(reader, self._inbox, self._comment_every_s, self._frame)
+            groups = chunk_groups(reader, self._exchange.inbox, self._comment_every_s, self._frame)
             first = True
             async for group in groups:
                 if reader.left is Left.CLIENT:

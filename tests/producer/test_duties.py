@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
 import redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
-from tests.producer.running import BODY, CHAT, serving
+from tests.producer.running import BODY, CHAT, serving, until
 from tests.producer.scripted import working
 from tests.producer.scripts import answer
 
@@ -125,6 +126,10 @@ async def test_a_lost_connection_is_tried_once_more() -> None:
     assert intake.calls == [["a"], ["a"]]
 
 
+def reads_of(spy: redis.Redis) -> int:
+    return int(spy.info("commandstats").get("cmdstat_xread", {"calls": 0})["calls"])
+
+
 async def test_redis_calls_are_shared_under_load(redis_url: str) -> None:
     """One admit and at most one reply, XREAD included, for each request at 64 in flight."""
     count = 640
@@ -136,9 +141,9 @@ async def test_redis_calls_are_shared_under_load(redis_url: str) -> None:
                 assert reply.status_code == 200
 
         with redis.Redis.from_url(redis_url) as spy:
-            before = spy.info("commandstats")["cmdstat_xread"]["calls"]
+            before = reads_of(spy)
             await asyncio.gather(*(client(n) for n in range(64)))
-            reads = spy.info("commandstats")["cmdstat_xread"]["calls"] - before
+            reads = reads_of(spy) - before
         text = (await one.http.get("/metrics")).text
     calls = {
         step: float(line.split()[1])
@@ -150,6 +155,23 @@ async def test_redis_calls_are_shared_under_load(redis_url: str) -> None:
           f"reply {calls['reply'] / count:.2f}, xread {reads / count:.2f}")  # fmt: skip
     assert calls["admit"] <= count
     assert calls["reply"] + reads <= count
+
+
+async def test_waiting_clients_do_not_cost_their_bodies(redis_url: str) -> None:
+    count, size = 40, 500_000
+    async with serving(redis_url) as one:
+        content = b'{"model":"m","x":"' + b"y" * size + b'"}'
+        tracemalloc.start()
+        asks = [asyncio.create_task(one.http.post(CHAT, content=content)) for _ in range(count)]
+        inbox = one.producer.replica.pools["default"].inbox
+        await until(lambda: sum(reader.armed for reader in inbox.readers()) == count, 20)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        for ask in asks:
+            ask.cancel()
+        await until(lambda: one.producer.waiters() == 0)
+    print(f"{held / count:,.0f} bytes a waiting client")
+    assert held < count * size / 5
 
 
 def test_addresses_are_read() -> None:
