@@ -20,6 +20,8 @@ from forebay_producer.streams import ExchangeStream
 from forebay_shared.calls import Admission
 from forebay_shared.errors import BodyTooLarge, ModelNotFound
 
+_SERVED_MS = 30_000
+"""Workers register far more often: a model not named for so long is not served now."""
 GENERATE = (
     "/v1/chat/completions",
     "/v1/completions",
@@ -129,7 +131,10 @@ class OpenAIRoutes:
         for pool in self._replica.pools.values():
             for model, seen_ms in pool.models.items():
                 seen[model] = max(seen_ms, seen.get(model, 0))
+        served_ms = max(seen.values(), default=0) - _SERVED_MS
+        # Clients take the first: those that are served now stand before those that were.
+        rows = sorted(seen.items(), key=lambda row: (row[1] < served_ms, row[0]))
         return [
             {"id": model, "object": "model", "created": seen_ms // 1000, "owned_by": "forebay"}
-            for model, seen_ms in sorted(seen.items())
+            for model, seen_ms in rows
         ]
