@@ -23,6 +23,9 @@ class Canceller:
         self._until_s: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
 
+    def __len__(self) -> int:
+        return len(self._until_s)
+
     def add(self, request_id: str) -> None:
         """Cancel this request soon. Beyond 10,000 the one that waits longest is given up."""
         while len(self._until_s) >= _MOST:

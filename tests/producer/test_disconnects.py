@@ -119,6 +119,7 @@ async def test_many_that_leave_at_once_are_all_cancelled_within_a_second(redis_u
         async with asyncio.timeout(2):
             async with worker.news:
                 await worker.news.wait_for(lambda: len(worker.orders) == 60)
+        await until(lambda: len(one.producer.replica.pools["default"].canceller) == 0)
         await until(lambda: one.producer.waiters() == 0)
 
 
