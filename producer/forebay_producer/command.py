@@ -22,7 +22,8 @@ def _pools(
 
 @click.command(short_help="A producer: the HTTP API.")
 @click.option(
-    "--redis", "redis_url", default="redis://127.0.0.1:6379/0", show_default=True, envvar="FOREBAY_REDIS", show_envvar=True,
+    "--redis", "redis_url", default="redis://127.0.0.1:6379/0", show_default=True,
+    envvar="FOREBAY_REDIS", show_envvar=True,
     metavar="URL", help="The queue: redis://, rediss:// or unix:// URL of Redis or Valkey.",
 )  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
