@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
+from redis import exceptions
 from tests.worker.desk import Desk
 from tests.worker.scripted import ScriptedEngine, chunk
 
-from forebay_worker.emit import BYTES_PER_CALL
+from forebay_shared.calls import Emission, Grant, Leases
+from forebay_worker.emit import BYTES_PER_CALL, _batches
 from forebay_worker.engine import Chunk, EngineCall, EngineEvent
-from forebay_worker.runs import Run
+from forebay_worker.runs import Run, Stop
 from forebay_worker.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -175,3 +177,69 @@ async def test_a_full_redis_keeps_nothing_from_ending(desk: Desk) -> None:
     assert result.state == "done"
     texts = [event for _, event in (await desk.seen(request_id)).chunks]
     assert texts[1:-1] == [chunk(f" {number}") for number in range(5)]
+
+
+def run_with(*sizes: int) -> Run:
+    """A run that has chunks of these sizes to write."""
+    run = Run(Grant("p.1", 1, "normal", "t", 1, 0, 0, 0, False, 1_000, b"", b""))
+    for size in sizes:
+        run.add(b"x" * size)
+    return run
+
+
+def shape(runs: list[Run]) -> list[list[int]]:
+    """Per call of a flush, per run: how many chunks it carries."""
+    return [[len(chunks) for _, chunks in batch] for batch in _batches(runs)]
+
+
+def test_a_flush_makes_as_many_calls_as_all_streams_need() -> None:
+    """≤ 100 streams and ≤ 1 MiB a call, ≤ 100 chunks of a stream; none waits for the next flush."""
+    half = BYTES_PER_CALL // 2
+    assert shape([run_with(1) for _ in range(150)]) == [[1] * 100, [1] * 50]
+    assert shape([run_with(half, half), run_with(1), run_with(half)]) == [[2], [1, 1]]
+    assert shape([run_with(BYTES_PER_CALL + 1, 1), run_with(1)]) == [[1], [1]]
+    assert shape([run_with(*[1] * 250)]) == [[100]]
+    assert shape([run_with(0), run_with()]) == [[1]]
+    ended, stopped = run_with(1), run_with(1)
+    ended.ended = True
+    stopped.stop(Stop.LOST)
+    assert shape([ended, stopped]) == []
+
+
+class Halting(Leases):
+    """Fails for the calls that carry a given request, and holds the others back."""
+
+    failing = ""
+
+    async def emit(self, worker: str, emissions: Sequence[Emission]) -> list[str]:
+        if any(one.request_id == self.failing for one in emissions):
+            raise exceptions.ConnectionError("away")
+        await asyncio.sleep(0.05)
+        return await super().emit(worker, emissions)
+
+
+async def test_a_failed_call_of_a_flush_costs_the_others_nothing(desk: Desk) -> None:
+    """Every call of the flush is awaited: what one confirmed is not written or counted twice."""
+    texts = [chunk("a" * 700_000), chunk("b" * 700_000)]
+    start, go_on = asyncio.Event(), asyncio.Event()
+
+    async def script(call: EngineCall) -> AsyncGenerator[EngineEvent]:
+        await start.wait()
+        for text in texts:
+            yield Chunk(text)
+        await go_on.wait()
+
+    worker, _ = await desk.worker(ScriptedEngine(script))
+    leases = worker.emitter._leases = Halting(desk.library)
+    first, second = [await desk.submit(stream=True) for _ in range(2)]
+    await desk.until(second, "running")
+    leases.failing = second
+    start.set()
+    await desk.until_chunks(first, 1)
+    leases.failing = ""
+    await desk.until_chunks(second, 1)
+    go_on.set()
+    for one in (first, second):
+        assert (await desk.result(one)).state == "done"
+        entries = await desk.redis.xrange(desk.keys.output(one))
+        assert [fields[b"event"] for _, fields in entries[:-1]] == texts

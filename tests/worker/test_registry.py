@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.worker.desk import Desk
 from tests.worker.scripted import ScriptedEngine, answers
@@ -52,7 +54,17 @@ async def test_a_class_added_later_is_served_at_once(desk: Desk) -> None:
     classes = (*settings.classes, ClassSettings(name="added"))
     await operator.change_settings(settings.model_copy(update={"classes": classes}), epoch)
     await worker.registry.register()
-    assert (await desk.result(await desk.submit(class_name="added"))).state == "done"
+    async with asyncio.timeout(3):  # a blocked read lasts 10 s
+        assert (await desk.result(await desk.submit(class_name="added"))).state == "done"
+
+
+async def test_nothing_registers_a_worker_that_has_left(desk: Desk) -> None:
+    """A registration that comes late must not bring back a name that nobody renews."""
+    worker, _ = await desk.worker(ScriptedEngine(answers))
+    await worker.registry.register()
+    await worker.registry.leave(worker.id)
+    await worker.registry.register()
+    assert (await Operator(desk.library).status())["workers"] == []
 
 
 async def test_an_engine_that_is_down_keeps_its_models_listed(desk: Desk) -> None:

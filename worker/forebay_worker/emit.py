@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from itertools import chain
 
 from forebay_shared.calls import Emission, Leases
 from forebay_shared.calls.library import ITEMS_PER_CALL
@@ -76,18 +77,24 @@ class Emitter:
                 await self._hurry.wait()
 
     async def flush(self) -> None:
-        """Write what is due in one call; what does not fit stays for the next."""
+        """Write what is due, in calls made at the same time; what does not fit waits."""
+        runs = self._choose(asyncio.get_running_loop().time())
+        batches = _batches(runs)
+        # All answers are awaited: a run must not be in a new call while an old one is under way.
+        done = await asyncio.gather(*map(self._write, batches), return_exceptions=True)
+        for error in done:
+            if error is not None:
+                raise error
+        self._tidy(runs, batches)
+
+    async def _write(self, batch: list[Batched]) -> None:
         loop = asyncio.get_running_loop()
-        runs = self._choose(loop.time())
-        batch = _fitting(runs)
-        if batch:
-            started_s = loop.time()
-            emissions = [_emission(run, chunks) for run, chunks in batch]
-            words = await self._link.ask("emit", lambda: self._leases.emit(self._worker, emissions))
-            self._pace(loop.time() - started_s)
-            for (run, chunks), word in zip(batch, words, strict=True):
-                self._settle(run, len(chunks), word)
-        self._tidy(runs, batch)
+        started_s = loop.time()
+        emissions = [_emission(run, chunks) for run, chunks in batch]
+        words = await self._link.ask("emit", lambda: self._leases.emit(self._worker, emissions))
+        self._pace(loop.time() - started_s)
+        for (run, chunks), word in zip(batch, words, strict=True):
+            self._settle(run, len(chunks), word)
 
     def _choose(self, now_s: float) -> list[Run]:
         """The urgent ones between two flushes, all when one is due."""
@@ -107,9 +114,9 @@ class Emitter:
                 self._metrics.count("forebay_stale_writes_total", step="emit")
             run.stop(_STOPS[word])
 
-    def _tidy(self, runs: list[Run], batch: list[Batched]) -> None:
+    def _tidy(self, runs: list[Run], batches: list[list[Batched]]) -> None:
         """Forget those with nothing left to write; what came meanwhile waits for its flush."""
-        for run, _ in batch:
+        for run, _ in chain.from_iterable(batches):
             self._dirty[run] = None
             if fits(run):
                 self._urgent.pop(run, None)
@@ -144,25 +151,28 @@ def _waits(run: Run) -> bool:
     return bool(run.chunks) and not run.ended and run.stopped is None
 
 
-def _fitting(runs: list[Run]) -> list[Batched]:
-    """As many runs and chunks as one call carries, at least one chunk."""
-    batch: list[Batched] = []
-    room = BYTES_PER_CALL
+def _batches(runs: list[Run]) -> list[list[Batched]]:
+    """The runs' chunks in as many calls as they need; of each run what one call carries."""
+    batches: list[list[Batched]] = []
+    room = 0
     for run in filter(_waits, runs):
-        if len(batch) == ITEMS_PER_CALL or room <= 0:
-            break
-        chunks = _cut(run, room, at_least=0 if batch else 1)
-        if chunks:
-            batch.append((run, chunks))
-            room -= sum(len(data) for data, _ in chunks)
-    return batch
+        chunks = _cut(run)
+        size = sum(len(data) for data, _ in chunks)
+        if not batches or size > room or len(batches[-1]) == ITEMS_PER_CALL:
+            batches.append([])
+            room = BYTES_PER_CALL
+        batches[-1].append((run, chunks))
+        room -= size
+    return batches
 
 
-def _cut(run: Run, room: int, at_least: int) -> list[Kept]:
+def _cut(run: Run) -> list[Kept]:
+    """The first chunks, as many as fit into one call; at least one."""
     chunks: list[Kept] = []
+    room = BYTES_PER_CALL
     for chunk in run.chunks[:ITEMS_PER_CALL]:
         room -= len(chunk[0])
-        if room < 0 and len(chunks) >= at_least:
+        if room < 0 and chunks:
             break
         chunks.append(chunk)
     return chunks
