@@ -30,6 +30,15 @@ end
 return rows
 """
 
+WHOLE = """
+local rows = {}
+for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
+  rows[#rows + 1] = key
+  rows[#rows + 1] = redis.call('DUMP', key)
+end
+return rows
+"""
+
 NEARLY = 1e-6
 HIDDEN = ("audit_flow", "audit_entry", "audit:", "forget:")
 """Fields of the clock that only say where a page-wise duty stands."""
@@ -56,11 +65,10 @@ def raw_rows(client: Redis, pool: str) -> list[Any]:
     return rows
 
 
-def untouched(client: Redis, pool: str) -> dict[bytes, bytes | None]:
+def untouched(client: Redis, pool: str) -> dict[bytes, bytes]:
     """Key → serialized value of all keys, for whoever must not have written anything."""
-    keys: list[bytes] = client.keys(f"fb:{{{pool}}}:*")  # type: ignore[assignment]
-    values: list[bytes | None] = [client.dump(key) for key in keys]  # type: ignore[misc]
-    return dict(zip(keys, values, strict=True))
+    rows: list[bytes] = client.eval(WHOLE, 0, f"fb:{{{pool}}}:")  # type: ignore[assignment]
+    return dict(zip(rows[::2], rows[1::2], strict=True))
 
 
 def _text(raw: bytes) -> str:
@@ -173,7 +181,6 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "settings": _settings,
     "ledger": _ledger,
     "layout": _text,
-    "sweep": _text,
     "idempotency": _text,
     "result": _result,
     "output": _output,

@@ -12,9 +12,9 @@ BATCH = 100
 
 def sweep(pool: Pool, forced: bool = False) -> list[int]:
     if not forced:
-        if "sweep" in pool.expires:
+        since = pool.now - (pool.swept or 0)
+        if 0 <= since < int(pool.settings.sweep_ms * 0.9):
             return []
-        pool.expire_at("sweep", int(pool.settings.sweep_ms * 0.9))
         _note(pool)
     expired = _due([(one.deadline, one) for one in pool.live()], pool.now)
     for one in expired:

@@ -24,7 +24,7 @@ class Item:
     class_name: str
     tenant: str
     weight: float = 1
-    timeout: float = 60_000
+    timeout: float = 600_000
     wire: int = 1
     model: str = "m"
     limit: float = -1

@@ -52,7 +52,8 @@ def requeue(pool: Pool, at: int, request_id: str) -> str:
         return "class"
     meta = letter.meta
     item = Item(
-        request_id, letter.class_name, letter.tenant, 1, float(meta["timeout"]),
+        request_id, letter.class_name, letter.tenant, float(meta["flow_weight"]),
+        float(meta["timeout"]),
         int(meta["wire"]), meta["model"], float(meta["limit"]), float(meta["estimate"]),
         int(meta["stream"]), int(meta["progress"]), head=letter.head, body=letter.body,
     )  # fmt: skip

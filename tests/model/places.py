@@ -6,7 +6,7 @@ from tests.model import fair
 from tests.model.state import Letter, Pool, Request, Result
 
 KEPT = {
-    "weight": "class_weight",
+    "flow_weight": "flow_weight",
     "timeout": "timeout",
     "wire": "wire",
     "model": "model",

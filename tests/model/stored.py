@@ -51,7 +51,8 @@ def _clock(pool: Pool) -> dict[str, Any]:
         "slots": pool.slots, "lmax": pool.lmax, "held": fair.held(pool),
         "most_held": pool.most_held, "swept": pool.swept,
         "reclaimed": pool.reclaimed, "quiet": pool.quiet, "paused": pool.paused,
-        "draining": pool.draining, "dead_bytes": sum(one.size for one in pool.dead),
+        "draining": pool.draining, "bytes": _never_taken_bytes(pool),
+        "dead_bytes": sum(one.size for one in pool.dead),
     }  # fmt: skip
     for limit, rate in pool.rates.items():
         clock |= {
@@ -68,6 +69,10 @@ def _clock(pool: Pool) -> dict[str, Any]:
         tags = {f"a:{name}": state.tags.a, f"F:{name}": state.tags.f}
         clock |= {field: tag for field, tag in tags.items() if tag is not None}
     return clock
+
+
+def _never_taken_bytes(pool: Pool) -> int:
+    return sum(one.bytes for one in pool.live() if one.state == "queued" and one.place == "waiting")
 
 
 def _class(pool: Pool, name: str) -> Normal:
@@ -135,8 +140,7 @@ def _queues(pool: Pool) -> Normal:
 
 def _around(pool: Pool) -> Normal:
     """Keys of clients: bells, lists, registry, limits."""
-    around: Normal = {"sweep": "1" if "sweep" in pool.expires else None}
-    around |= {f"bell:{name}": count for name, count in pool.bells.items()}
+    around: Normal = {f"bell:{name}": count for name, count in pool.bells.items()}
     around |= {f"control:{name}": orders for name, orders in pool.control.items()}
     around |= {f"grant:{name}": [call, *ids] for name, (call, ids) in pool.grants.items()}
     around |= {f"usage:{tenant}": dict(known) for tenant, known in pool.usage.items()}

@@ -198,6 +198,12 @@ class Rig:
             self.client.delete(self.library.prefix + key)
         self.library.now_ms = int(self.oracle.now)
 
+    def sweep_for(self, ticks: int) -> None:
+        """What living processes do: a sweep each tick."""
+        for _ in range(ticks):
+            self.pass_time(self.oracle.settings.sweep_ms)
+            self.sweep()
+
     def hear_bell(self, class_name: str) -> None:
         """A worker takes a wake-up, if there is one."""
         heard = self.client.lpop(self.library.prefix + f"bell:{class_name}")

@@ -295,6 +295,12 @@ class Machine(RuleBasedStateMachine):
         self.rig.pass_time(ms)
         self.rig.check()
 
+    @rule(ms=st.sampled_from([1, 30_000, 400_000]))
+    def clock_goes_back(self, ms: int) -> None:
+        """Another server is the primary now, and its clock is behind."""
+        self.rig.pass_time(-ms)
+        self.rig.check()
+
     @rule(times=st.integers(2, 9))
     def sweep_regularly(self, times: int) -> None:
         """What a living process does: a sweep each tick, so that no outage is suspected."""

@@ -62,10 +62,10 @@ def test_a_deleted_stream_costs_what_it_held_and_no_more(
     client.delete(library.prefix + QUEUE)
     admit(library, 3)
     assert take(library, "w2", 1) == [request_id(3)]
+    assert finish(library, "w2", 1, request_id(3)) == "ok"
     sweep_long(library)
     states = [client.hget(library.prefix + f"request:{request_id(n)}", "state") for n in range(3)]
     assert states == [b"dead"] * 3
-    finish(library, "w2", 1, request_id(3))
     check_empty(client, library)
 
 
@@ -98,12 +98,11 @@ def test_deleted_entries_are_lost_loudly(library: HeldLibrary, client: Redis) ->
     for entry in ("1-0", "2-0", "3-0"):
         client.xdel(library.prefix + QUEUE, entry)
     assert take(library, "w2", 1) == [request_id(3), request_id(4)]
+    assert [finish(library, "w2", 1, request_id(n)) for n in (3, 4)] == ["ok", "ok"]
     sweep_long(library)
     letters = [letter for _, letter in client.xrange(library.prefix + "dead")]
     assert sorted(letter[b"id"].decode() for letter in letters) == [request_id(n) for n in range(3)]
     assert {letter[b"reason"] for letter in letters} == {b"lost"}
-    for number in (3, 4):
-        finish(library, "w2", 1, request_id(number))
     check_empty(client, library)
 
 
@@ -127,7 +126,6 @@ def release(library: HeldLibrary, worker: str, call: int, name: str, blame: str)
 def sweep_long(library: HeldLibrary) -> None:
     """Sweeps for so long that each audit and reclaim has come by."""
     for _ in range(60):
-        library.client.delete(library.prefix + "sweep")
         library.now_ms += 1_000
         library.fcall("sweep", 0)
 

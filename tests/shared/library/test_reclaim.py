@@ -1,0 +1,139 @@
+"""reclaim: leases that ran out, each once, and nobody blamed for an outage."""
+
+from __future__ import annotations
+
+import pytest
+from redis import Redis
+from tests.model.hold import Held
+from tests.shared.library.driver import HeldLibrary, admit, take
+from tests.shared.library.rig import Rig, done, plain, request_id, room
+
+
+def test_what_a_dead_worker_held_runs_again_within_lease_and_sweep(rig: Rig) -> None:
+    """20 s, with no operator; its crash is noted, its arrival kept."""
+    rig.admit([plain(n) for n in range(3)])
+    rig.sweep_for(20)
+    rig.take(room("w1", 1, count=2))
+    rig.sweep_for(20)
+    rig.check()
+    assert rig.oracle.running() == 0
+    rows = rig.take(room("w2", 1))[0]
+    assert sorted(row[0].decode() for row in rows) == [request_id(n) for n in range(3)]
+    rig.check()
+
+
+def test_a_living_worker_keeps_what_a_dead_one_loses(rig: Rig) -> None:
+    rig.admit([plain(1), plain(2)])
+    rig.sweep_for(20)
+    rig.take(room("w1", 1, count=1))
+    rig.take(room("w2", 1, count=1))
+    for _ in range(5):
+        rig.sweep_for(4)
+        rig.renew("w2", [Held(request_id(1), 1), Held(request_id(2), 1)])
+    rig.check()
+    assert [one.state for one in rig.oracle.requests.values()] == ["queued", "running"]
+
+
+def test_many_sweepers_take_each_lease_back_once(rig: Rig) -> None:
+    """Five processes offer each tick; one crash is counted."""
+    rig.admit([plain(1)])
+    rig.sweep_for(20)
+    rig.take(room("w1", 1))
+    for _ in range(20):
+        rig.pass_time(1_000)
+        for _ in range(5):
+            rig.sweep()
+    rig.check()
+    assert rig.oracle.requests[request_id(1)].crashes == 1
+
+
+def test_all_expired_leases_are_found_behind_many_living_ones(
+    library: HeldLibrary, client: Redis
+) -> None:
+    """In one pass of repeated sweeps, at most 100 a call."""
+    for number in range(1_000):
+        admit(library, number, tenant=f"t{number % 7}")
+    sweep_for(library, 20)
+    for call in range(1, 11):
+        take(library, "w1", call)
+    sweep_for(library, 14)
+    for at in range(0, 900, 100):
+        rows = [[request_id(n), call_of(client, library, n), 0, 0, 0] for n in range(at, at + 100)]
+        library.fcall("renew", "w1", 100, *(value for row in rows for value in row))
+    sweep_for(library, 6)
+    while sweep(library, 1)[-1]:
+        pass
+    running = client.zrange(library.prefix + "leases", 0, -1)
+    assert len(running) == 900
+    assert client.zcard(library.prefix + "suspects:normal") == 100
+
+
+def sweep(library: HeldLibrary, forced: int) -> list[int]:
+    answer: list[int] = library.fcall("sweep", forced)
+    return answer
+
+
+def sweep_for(library: HeldLibrary, ticks: int) -> None:
+    for _ in range(ticks):
+        library.now_ms += 1_000
+        sweep(library, 0)
+
+
+def call_of(client: Redis, library: HeldLibrary, number: int) -> str:
+    lease = client.hget(library.prefix + f"request:{request_id(number)}", "lease") or b""
+    return lease.decode().partition("/")[2]
+
+
+def test_an_outage_blames_nobody(rig: Rig) -> None:
+    """Nobody swept for a while, so nobody could renew: one lease of quiet, then as usual."""
+    rig.admit([plain(1), plain(2)])
+    rig.sweep_for(20)
+    rig.take(room("w1", 1))
+    rig.pass_time(60_000)
+    rig.sweep()
+    rig.sweep_for(14)
+    rig.renew("w1", [Held(request_id(1), 1)])
+    rig.sweep_for(6)
+    rig.check()
+    assert [one.crashes for one in rig.oracle.requests.values()] == [0, 1]
+
+
+@pytest.mark.parametrize("back_ms", [2_000, 30_000, 3_600_000])
+def test_a_clock_that_went_back_stops_no_sweep(rig: Rig, back_ms: int) -> None:
+    """After a failover to a server whose clock is behind: quiet for a lease, then as usual."""
+    rig.admit([plain(1, timeout=90_000_000)])
+    rig.sweep_for(20)
+    rig.pass_time(-back_ms)
+    rig.sweep()
+    rig.take(room("w1", 1))
+    rig.sweep_for(25)
+    rig.check()
+    assert rig.oracle.requests[request_id(1)].crashes == 1
+
+
+def test_a_worker_that_wakes_finds_its_leases_lost(rig: Rig) -> None:
+    rig.admit([plain(1)])
+    rig.sweep_for(20)
+    rig.take(room("w1", 1))
+    rig.sweep_for(20)
+    assert rig.renew("w1", [Held(request_id(1), 1)]) == [b"lost"]
+    assert rig.finish("w1", [done(1, 1)]) == [b"lost"]
+    rig.take(room("w2", 1))
+    assert rig.finish("w1", [done(1, 1)]) == [b"lost"]
+    assert rig.finish("w2", [done(1, 1)]) == [b"ok"]
+    rig.check()
+
+
+def test_a_request_that_kills_each_worker_ends_as_a_dead_letter(rig: Rig) -> None:
+    """With what it was, so that it can be read and admitted anew."""
+    rig.admit([plain(1, body=b"poison", timeout=3_600_000)])
+    rig.sweep_for(20)
+    call = 0
+    while rig.oracle.requests[request_id(1)].live:
+        call += 1
+        rig.take(room(f"w{call}", 1, slots=4))
+        rig.sweep_for(20)
+    rig.check()
+    assert call == 3
+    letter = rig.oracle.dead[0]
+    assert (letter.reason, letter.body) == ("crash_loop", b"poison")
