@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from forebay_shared.keys import Keys
 from forebay_worker.link import Link
-from forebay_worker.pace import Backoff
+from forebay_worker.pace import Backoff, end
 from forebay_worker.wake import Wake
 
 BLOCK_S = 10.0
@@ -29,6 +29,7 @@ class Bells:
         self._wake = wake
         self._backoff = Backoff()
         self._task: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._classes: list[str] = []
         self.rung = True  # at the start there may be work already
 
@@ -38,7 +39,7 @@ class Bells:
             self.hush()
         if self._task is None:
             self._classes = list(classes)
-            self._task = asyncio.create_task(self._read(), name="bells")
+            self._task = asyncio.create_task(self._read(self._ending), name="bells")
 
     def hush(self) -> None:
         """Stop waiting: whoever has a free slot shall hear the bells. Closes the connection.
@@ -46,7 +47,7 @@ class Bells:
         A bell that Redis has just handed to us is lost by that, until the sweep rings again.
         """
         if self._task is not None:
-            self._task.cancel()
+            self._ending = asyncio.create_task(_end(self._task, self._ending))
             self._task = None
         self._classes = []
 
@@ -54,7 +55,9 @@ class Bells:
         """A take is made now: the bells heard so far are done with, later ones are not."""
         self.rung = False
 
-    async def _read(self) -> None:
+    async def _read(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])  # there is one connection
         keys = [self._keys.bell(name) for name in self._classes]
         try:
             await self._redis.blpop(keys, timeout=BLOCK_S)
@@ -67,3 +70,10 @@ class Bells:
         self._task = None
         self.rung = True
         self._wake.up()
+
+
+async def _end(task: asyncio.Task[None], before: asyncio.Task[None] | None) -> None:
+    """End a read, and return when it and those ended before it are gone."""
+    await end(task)
+    if before is not None:
+        await asyncio.wait([before])

@@ -11,6 +11,7 @@ from forebay_shared.logs import failure
 
 FIRST_S = 0.05
 MOST_S = 1.0
+AGAIN_S = 0.05
 
 
 class Backoff:
@@ -46,3 +47,14 @@ async def go_on(name: str, once: Callable[[], Awaitable[None]]) -> None:
             if not (redis_away(error) or redis_full(error)):
                 failure(f"{name} failed", error)
             await asyncio.sleep(backoff.next_s())
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    """Cancel a task until it has ended.
+
+    Once is not enough: `asyncio.wait_for` of Python 3.11 loses a cancel that comes in the moment in
+    which what it waits for is done, and redis-py sends its commands through it.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=AGAIN_S)

@@ -31,7 +31,7 @@ from forebay_worker.engine import Engine
 from forebay_worker.engine.openai import OpenAIEngine
 from forebay_worker.engine.sim import SimEngine
 from forebay_worker.options import WorkOptions
-from forebay_worker.pace import Backoff, go_on
+from forebay_worker.pace import Backoff, end, go_on
 from forebay_worker.parts import Parts
 
 DONE, UNUSABLE = 0, 1
@@ -133,12 +133,11 @@ class Worker(Parts):
 
     async def _close(self) -> None:
         runs = [run.task for run in self.runs.held() if run.task is not None]
-        for task in (*self.duties_running, *runs):
-            task.cancel()
         self.bells.hush()
         clients = (self.redis, self.bells_redis, self.control_redis)
         closings = [self.engine.close(), self.health.close(), *(one.aclose() for one in clients)]
-        closing = asyncio.gather(*self.duties_running, *runs, *closings, return_exceptions=True)
+        closings += [end(task) for task in (*self.duties_running, *runs)]
+        closing = asyncio.gather(*closings, return_exceptions=True)
         await asyncio.wait([closing], timeout=LEAVE_S / 2)
 
 
