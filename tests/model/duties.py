@@ -7,7 +7,8 @@ import json
 from tests.model import fair, places
 from tests.model.state import Pool, Request, Worker
 
-BATCH = 100
+BUDGET = 16
+"""Requests that one call ends or moves at most."""
 
 
 def sweep(pool: Pool, forced: bool = False) -> list[int]:
@@ -16,24 +17,27 @@ def sweep(pool: Pool, forced: bool = False) -> list[int]:
         if 0 <= since < int(pool.settings.sweep_ms * 0.9):
             return []
         _note(pool)
-    expired = _due([(one.deadline, one) for one in pool.live()], pool.now)
+    expired = _due([(one.deadline, one) for one in pool.live()], pool.now, BUDGET)
+    left = BUDGET - len(expired)
     for one in expired:
         places.close(pool, one, "expired", "deadline")
     delayed = [(one.due, one) for one in pool.live() if one.place == "delayed"]
-    retried = _due(delayed, pool.now)
+    retried = _due(delayed, pool.now, left)
     for one in retried:
         places.queue_again(pool, one, places.home(one))
-    reclaimed, full = _slow_part(pool, forced)
+    again = not left
+    left -= len(retried)
+    reclaimed, full = _slow_part(pool, forced, left)
     for settings in pool.settings.classes:
         if pool.class_state(settings.name).tags.a is not None:
             pool.ring(settings.name)
-    again = full or BATCH in (len(expired), len(retried))
+    again = again or not left or full
     return [len(expired), len(retried), reclaimed, 0, int(again)]
 
 
-def _due(rows: list[tuple[float, Request]], now: float) -> list[Request]:
+def _due(rows: list[tuple[float, Request]], now: float, most: int) -> list[Request]:
     due = [(when, one.id, one) for when, one in rows if when <= now]
-    return [one for _, _, one in sorted(due, key=lambda row: row[:2])][:BATCH]
+    return [one for _, _, one in sorted(due, key=lambda row: row[:2])][:most]
 
 
 def _note(pool: Pool) -> None:
@@ -43,22 +47,22 @@ def _note(pool: Pool) -> None:
         pool.quiet = pool.now + pool.settings.lease_ms
 
 
-def _slow_part(pool: Pool, forced: bool) -> tuple[int, bool]:
+def _slow_part(pool: Pool, forced: bool, left: int) -> tuple[int, bool]:
     since = None if pool.reclaimed is None else pool.now - pool.reclaimed
     if not forced and since is not None and 0 <= since < pool.settings.reclaim_ms:
         return 0, False
-    reclaimed = _reclaim(pool)
+    reclaimed = _reclaim(pool, left)
     if not forced:
         pool.reclaimed = pool.now
         _forget(pool)
-    return reclaimed, reclaimed == BATCH
+    return reclaimed, reclaimed == left and pool.now >= pool.quiet
 
 
-def _reclaim(pool: Pool) -> int:
+def _reclaim(pool: Pool, left: int) -> int:
     if pool.now < pool.quiet:
         return 0
     running = [(one.lease_end, one) for one in pool.live() if one.state == "running"]
-    due = _due(running, pool.now)
+    due = _due(running, pool.now, left)
     for one in due:
         places.crash(pool, one)
     return len(due)

@@ -13,7 +13,6 @@ function K.deadlines(q) return q.prefix .. 'deadlines' end
 function K.dead(q) return q.prefix .. 'dead' end
 function K.workers(q) return q.prefix .. 'workers' end
 function K.models(q) return q.prefix .. 'models' end
-function K.sweep(q) return q.prefix .. 'sweep' end
 function K.scratch(q) return q.prefix .. 'scratch' end
 
 function K.queue(q, flow, bucket) return q.prefix .. 'queue:' .. flow .. ':' .. bucket end

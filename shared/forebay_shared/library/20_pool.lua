@@ -1,7 +1,7 @@
 -- The pool as one call sees it: layout checked, time read, settings and clock loaded once and the
 -- clock written once at the end. Also: reading arguments, whole or not at all.
 
-local P = {LAYOUT = '1', GROUP = 'workers', cached = {}}
+local P = {LAYOUT = '1', GROUP = 'workers', RINGS = 64, cached = {}}
 
 P.TERMINAL = {done = true, failed = true, cancelled = true, expired = true, shed = true, dead = true}
 
@@ -33,7 +33,7 @@ end
 -- The pool's context, or nil and the error reply: every function compares the layout first.
 function P.open(keys)
   local layout = redis.call('GET', keys[1])
-  local q = {prefix = string.sub(keys[1], 1, -7), dirty = {}}
+  local q = {prefix = string.sub(keys[1], 1, -7), dirty = {}, rings = {}}
   local text = layout and redis.call('HGET', K.settings(q), 'json')
   if not text then return nil, redis.error_reply('NOLAYOUT this pool has not been founded') end
   if layout ~= P.LAYOUT then
@@ -59,8 +59,9 @@ function P.add(q, field, by)
   P.set(q, field, P.get(q, field, 0) + by)
 end
 
--- Writes what changed in the clock; the last step of every writing function.
+-- Writes what changed in the clock, and rings; the last step of every writing function.
 function P.close(q)
+  P.ring_all(q)
   local set, gone = {}, {}
   for field in pairs(q.dirty) do
     local value = q.clock[field]
@@ -73,6 +74,17 @@ function P.close(q)
   end
   if #set > 0 then redis.call('HSET', K.clock(q), unpack(set)) end
   if #gone > 0 then redis.call('HDEL', K.clock(q), unpack(gone)) end
+end
+
+-- Wake-ups are kept until the end of the call, so that many cost one command a class.
+function P.ring_all(q)
+  for class, count in pairs(q.rings) do
+    local key, tokens = K.bell(q, class), {}
+    for i = 1, math.min(count, P.RINGS) do tokens[i] = '1' end
+    if redis.call('RPUSH', key, unpack(tokens)) > P.RINGS then
+      redis.call('LTRIM', key, 0, P.RINGS - 1)
+    end
+  end
 end
 
 -- A whole number as text: Lua would print 14 digits.
@@ -100,6 +112,16 @@ function P.number(r)
   local value = tonumber(P.word(r))
   if value == nil or value ~= value or value > 9e15 or value < -9e15 then
     r.bad = r.bad or ('argument ' .. r.at .. ' is not a number')
+    return 0
+  end
+  return value
+end
+
+-- What is counted: whole and not negative.
+function P.whole(r)
+  local value = P.number(r)
+  if value < 0 or value ~= math.floor(value) then
+    r.bad = r.bad or ('argument ' .. r.at .. ' is not a whole number')
     return 0
   end
   return value

@@ -24,15 +24,14 @@ function F.class_start(q, name)
 end
 
 -- A class waits while it has a ready flow or a suspect. Activation is the only lift by v.
+function F.wake_class(q, name)
+  if not q.clock['a:' .. name] then P.set(q, 'a:' .. name, P.get(q, 'v', 0)) end
+end
+
 function F.touch_class(q, name)
-  local field = 'a:' .. name
-  local waits = redis.call('ZCARD', K.ready(q, name)) > 0
-    or redis.call('ZCARD', K.suspects(q, name)) > 0
-  if waits and not q.clock[field] then
-    P.set(q, field, P.get(q, 'v', 0))
-  elseif not waits and q.clock[field] then
-    P.set(q, field, nil)
-  end
+  if redis.call('ZCARD', K.ready(q, name)) > 0 then return end
+  if redis.call('ZCARD', K.suspects(q, name)) > 0 then return end
+  if q.clock['a:' .. name] then P.set(q, 'a:' .. name, nil) end
 end
 
 -- The waiting classes in order of rank: name, start S, weight w, and `strict`. A strict class has
@@ -123,7 +122,7 @@ function F.open_flow(q, class, flow)
     redis.call('HSET', K.starts(q, class), flow, a)
     redis.call('ZADD', K.ready(q, class), math.max(a, tag), flow)
   end
-  F.touch_class(q, class)
+  F.wake_class(q, class)
 end
 
 -- The flow may have nothing takeable any more: it leaves the order.
@@ -192,4 +191,5 @@ function F.rest(q, class)
     P.set(q, 'v', math.max(P.get(q, 'v', 0), P.get(q, 'F:' .. one.name, 0)))
     P.set(q, 'F:' .. one.name, nil)
   end
+  P.set(q, 'held', nil)
 end

@@ -36,14 +36,13 @@ function F.learn(q, record, usage)
   F.average(q, 'ratio', usage.prompt / math.max(1, tonumber(record.bytes)))
   local key = K.usage(q, record.tenant)
   local ratio, output = 'ratio:' .. record.model, 'output:' .. record.class .. ':' .. record.model
-  local known = redis.call('HMGET', key, ratio, output)
+  local known = redis.call('HMGET', key, ratio, output, 'requests', 'prompt', 'output')
   local seen = usage.prompt / math.max(1, tonumber(record.bytes))
   local was_ratio, was_output = tonumber(known[1]) or seen, tonumber(known[2]) or usage.output
   redis.call('HSET', key, ratio, was_ratio + F.LEARN * (seen - was_ratio),
-    output, was_output + F.LEARN * (usage.output - was_output))
-  redis.call('HINCRBY', key, 'requests', 1)
-  redis.call('HINCRBYFLOAT', key, 'prompt', usage.prompt)
-  redis.call('HINCRBYFLOAT', key, 'output', usage.output)
+    output, was_output + F.LEARN * (usage.output - was_output),
+    'requests', (tonumber(known[3]) or 0) + 1, 'prompt', (tonumber(known[4]) or 0) + usage.prompt,
+    'output', (tonumber(known[5]) or 0) + usage.output)
   redis.call('PEXPIRE', key, 35 * 86400000)
 end
 

@@ -41,8 +41,7 @@ function M.worker_of(record)
 end
 
 function M.ring(q, class)
-  local key = K.bell(q, class)
-  if redis.call('RPUSH', key, '1') > 64 then redis.call('LTRIM', key, 0, 63) end
+  q.rings[class] = (q.rings[class] or 0) + 1
 end
 
 -- News for the replicas that watch the request.
@@ -58,10 +57,27 @@ function M.order(q, worker, text)
   redis.call('PEXPIRE', key, 60000)
 end
 
--- A counter of a flow in a sorted set; the member goes with the last one.
+-- A counter of a flow in a sorted set; the member goes with the last one. What is left.
 function M.shift(key, flow, by)
   local left = tonumber(redis.call('ZINCRBY', key, by, flow))
   if left <= 0 then redis.call('ZREM', key, flow) end
+  return left
+end
+
+-- A never-taken entry leaves or enters its flow: counted by flow, its bytes also in the pool.
+function M.count_waiting(q, record, by)
+  local bytes = by * tonumber(record.bytes)
+  P.add(q, 'bytes', bytes)
+  M.shift(K.sizes(q, record.class), record.flow, bytes)
+  return M.shift(K.depth(q, record.class), record.flow, by)
+end
+
+-- Bytes that stand for nothing any more: their entries were deleted by foreign hands.
+function M.drop_bytes(q, class, flow)
+  local left = tonumber(redis.call('ZSCORE', K.sizes(q, class), flow))
+  if not left then return end
+  P.add(q, 'bytes', -left)
+  redis.call('ZREM', K.sizes(q, class), flow)
 end
 
 -- The queue's row of the request goes to another consumer; made anew where it was missing.
@@ -86,42 +102,51 @@ function M.recount(q, record)
   local class, flow = record.class, record.flow
   if undelivered == 0 then
     redis.call('ZREM', K.depth(q, class), flow)
-    redis.call('ZREM', K.sizes(q, class), flow)
+    M.drop_bytes(q, class, flow)
   else
     redis.call('ZADD', K.depth(q, class), undelivered, flow)
   end
 end
 
--- Out of the queued place that it is in; `intact`: its entry was there.
+-- Out of `waiting`. `intact`: its entry was there; else the stream tells how many are left.
+function M.leave_waiting(q, record, intact)
+  local class, left = record.class, 0
+  redis.call('ZREM', K.waiting(q, class), record.id)
+  if intact then
+    left = M.count_waiting(q, record, -1)
+    if left <= 0 then M.drop_bytes(q, class, record.flow) end
+  else
+    M.recount(q, record)
+  end
+  if left <= 0 then F.close_flow(q, class, record.flow) end
+end
+
+M.LEAVE = {
+  waiting = M.leave_waiting,
+  returned = function(q, record)
+    redis.call('ZREM', K.waiting(q, record.class), record.id)
+    local left = M.shift(K.returned(q, record.class), record.flow, -1)
+    if left <= 0 then F.close_flow(q, record.class, record.flow) end
+  end,
+  delayed = function(q, record)
+    redis.call('ZREM', K.delayed(q), record.id)
+  end,
+  suspect = function(q, record)
+    redis.call('ZREM', K.suspects(q, record.class), record.id)
+    F.touch_class(q, record.class)
+  end,
+}
+
+-- Out of the queued place that it is in; `intact` as above.
 function M.leave_place(q, record, intact)
   local class = record.class
-  if record.place == 'waiting' then
-    redis.call('ZREM', K.waiting(q, class), record.id)
-    if intact then
-      M.shift(K.depth(q, class), record.flow, -1)
-      M.shift(K.sizes(q, class), record.flow, -tonumber(record.bytes))
-      -- Bytes of entries that foreign hands deleted stay no longer than the flow's own.
-      if not redis.call('ZSCORE', K.depth(q, class), record.flow) then
-        redis.call('ZREM', K.sizes(q, class), record.flow)
-      end
-    else
-      M.recount(q, record)
-    end
-  elseif record.place == 'returned' then
-    redis.call('ZREM', K.waiting(q, class), record.id)
-    M.shift(K.returned(q, class), record.flow, -1)
-  elseif record.place == 'delayed' then
-    redis.call('ZREM', K.delayed(q), record.id)
-  elseif record.place == 'suspect' then
-    redis.call('ZREM', K.suspects(q, class), record.id)
-  end
+  M.LEAVE[record.place](q, record, intact)
   P.add(q, 'queued', -1)
   P.add(q, 'queued:' .. class, -1)
   if record.reason ~= 'shed' then
     F.drained(q, 'pool', 1)
     F.drained(q, 'class:' .. class, 1)
   end
-  F.close_flow(q, class, record.flow)
 end
 
 -- Out of running: lease, counters, and the worker's list of suspects.
@@ -151,7 +176,7 @@ function M.enter_place(q, record, place, due)
     M.ring(q, class)
   elseif place == 'suspect' then
     redis.call('ZADD', K.suspects(q, class), record.entry, record.id)
-    F.touch_class(q, class)
+    F.wake_class(q, class)
     M.ring(q, class)
   else
     redis.call('ZADD', K.delayed(q), due, record.id)

@@ -27,7 +27,7 @@ function E.letter(q, reason, id, class, tenant, meta, head, body)
   E.trim_dead(q, K.dead(q))
 end
 
-E.KEPT = {'weight', 'timeout', 'wire', 'model', 'limit', 'estimate', 'stream', 'progress'}
+E.KEPT = {'flow_weight', 'timeout', 'wire', 'model', 'limit', 'estimate', 'stream', 'progress'}
 
 function E.bury(q, record, reason)
   local entry = M.entry(record)
@@ -39,6 +39,27 @@ function E.bury(q, record, reason)
     fields.head or '', fields.body or '')
 end
 
+-- An id whose record is gone (evicted) leaves the indexes and the counts.
+function E.forget_orphan(q, class, tenant, queue, id)
+  if redis.call('EXISTS', K.request(q, id)) == 1 then return end
+  redis.call('ZREM', K.deadlines(q), id)
+  if redis.call('ZREM', K.leases(q), id) == 1 then
+    P.add(q, 'running', -1)
+    P.add(q, 'running:' .. class, -1)
+    redis.call('HINCRBY', K.ledger(q), 'dead', 1)
+    return
+  end
+  local flow, queued = class .. ':' .. tenant, 0
+  for _, key in ipairs({K.waiting(q, class), K.suspects(q, class), K.delayed(q)}) do
+    queued = queued + redis.call('ZREM', key, id)
+  end
+  P.add(q, 'queued', -queued)
+  P.add(q, 'queued:' .. class, -queued)
+  redis.call('HINCRBY', K.ledger(q), 'dead', queued)
+  M.recount(q, {class = class, flow = flow, queue = queue})
+  F.close_flow(q, class, flow)
+end
+
 -- An entry that is not ours or cannot be read: into the dead letters, counted apart.
 function E.bury_foreign(q, queue, class, tenant, entry, fields)
   local raw = {}
@@ -47,6 +68,8 @@ function E.bury_foreign(q, queue, class, tenant, entry, fields)
   redis.call('HINCRBY', K.ledger(q), 'undecodable', 1)
   redis.pcall('XACK', queue, P.GROUP, entry)
   redis.call('XDEL', queue, entry)
+  local id = P.flat(fields).id
+  if id then E.forget_orphan(q, class, tenant, queue, id) end
 end
 
 -- The stream goes with its last entry, and with it groups, consumers and the flow.

@@ -92,11 +92,18 @@ function A.rate_refusal(q, one, what, per_minute, cost)
   return A.refuse(q, limit, one)
 end
 
+-- Whether `backlog` + cost fits, for a newcomer less the share that is kept for returners.
+function A.fits(q, limit, one)
+  local after = limit.backlog + limit.cost
+  if after <= limit.bound - math.floor(limit.bound * q.settings.kept_share) then return true end
+  return after <= limit.bound - A.kept(q, limit, one)
+end
+
 -- Depth and bytes of the tenant. Its drain is taken as its class's: a rate per tenant would grow
 -- with the number of tenants.
-function A.share_refusal(q, one, what, bound, used, cost, rate)
+function A.tenant_share(q, one, what, bound, used, cost, rate)
   local limit = A.tenant_limit(one, what, bound, used, cost, rate)
-  if used + cost <= bound - A.kept(q, limit, one) then return nil end
+  if A.fits(q, limit, one) then return nil end
   limit.target = bound * (1 - q.settings.kept_share)
   return A.refuse(q, limit, one)
 end
@@ -110,21 +117,29 @@ function A.tenant_bytes(q, one)
   return bytes
 end
 
+function A.tenant_depth(q, one)
+  return tonumber(redis.call('ZSCORE', K.depth(q, one.class), one.flow)) or 0
+end
+
+-- The bytes of one tenant are looked at only where those of all could be too many for it.
+function A.bytes_refusal(q, one, rate)
+  local most = one.most_bytes > 0 and one.most_bytes or q.settings.tenant_bytes
+  if P.get(q, 'bytes', 0) + one.bytes <= most * (1 - q.settings.kept_share) then return nil end
+  local bytes, depth = A.tenant_bytes(q, one), A.tenant_depth(q, one)
+  local mean = depth > 0 and bytes / depth or one.bytes
+  return A.tenant_share(q, one, 'bytes', most, bytes, one.bytes, rate * mean)
+end
+
 function A.tenant_refusal(q, one)
   one.spending = {}
   local answer = A.rate_refusal(q, one, 'requests', one.per_minute, 1)
     or A.rate_refusal(q, one, 'tokens', one.tokens_per_minute, one.expected)
   if answer then return answer end
   local rate = F.drain_rate(q, 'class:' .. one.class)
-  local depth = tonumber(redis.call('ZSCORE', K.depth(q, one.class), one.flow)) or 0
   if one.most > 0 then
-    answer = A.share_refusal(q, one, 'depth', one.most, depth, 1, rate)
-    if answer then return answer end
+    answer = A.tenant_share(q, one, 'depth', one.most, A.tenant_depth(q, one), 1, rate)
   end
-  local bytes, most = A.tenant_bytes(q, one), one.most_bytes
-  if most <= 0 then most = q.settings.tenant_bytes end
-  local mean = depth > 0 and bytes / depth or one.bytes
-  return A.share_refusal(q, one, 'bytes', most, bytes, one.bytes, rate * mean)
+  return answer or A.bytes_refusal(q, one, rate)
 end
 
 -- Depth of class and pool --------------------------------------------------------------------------
@@ -139,10 +154,10 @@ function A.depth_refusal(q, one)
   local class = P.class_of(q, one.class)
   local limit = A.depth_limit(q, 'class:' .. one.class, class.depth,
     P.get(q, 'queued:' .. one.class, 0))
-  if limit.backlog + 1 > limit.bound - A.kept(q, limit, one) then return A.refuse(q, limit, one) end
+  if not A.fits(q, limit, one) then return A.refuse(q, limit, one) end
   limit = A.depth_limit(q, 'pool', q.settings.depth, P.get(q, 'queued', 0))
+  if A.fits(q, limit, one) then return nil end
   local over = limit.backlog + 1 - (limit.bound - A.kept(q, limit, one))
-  if over <= 0 then return nil end
   one.victims = A.victims(q, class, over)
   return not one.victims and A.refuse(q, limit, one) or nil
 end

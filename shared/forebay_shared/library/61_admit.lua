@@ -73,8 +73,7 @@ function A.store(q, one, inbox)
   A.record(q, one, inbox, entry)
   redis.call('ZADD', K.waiting(q, one.class), entry, one.id)
   redis.call('ZADD', K.deadlines(q), q.now + one.timeout, one.id)
-  redis.call('ZINCRBY', K.depth(q, one.class), 1, one.flow)
-  redis.call('ZINCRBY', K.sizes(q, one.class), one.bytes, one.flow)
+  M.count_waiting(q, one, 1)
   P.add(q, 'queued', 1)
   P.add(q, 'queued:' .. one.class, 1)
   F.open_flow(q, one.class, one.flow)
@@ -87,14 +86,22 @@ function A.store(q, one, inbox)
   return true
 end
 
-function A.settle_admission(q, one)
-  for field, level in pairs(one.spending or {}) do A.spend(q, one, field, level) end
-  if one.fingerprint == '' then return end
-  local tenant = 'tenant:' .. one.tenant .. ':'
-  for _, limit in ipairs({'class:' .. one.class, 'pool', tenant .. 'depth', tenant .. 'bytes',
-    tenant .. 'requests', tenant .. 'tokens'}) do
-    redis.call('ZREM', K.refused(q, limit), one.fingerprint)
+-- A returner is forgotten. Without a booking of a limit, or a hash of the tenant, none was refused.
+function A.forget_refused(q, one)
+  for _, limit in ipairs({'class:' .. one.class, 'pool'}) do
+    if q.clock['booked:' .. limit] then
+      redis.call('ZREM', K.refused(q, limit), one.fingerprint)
+    end
   end
+  if redis.call('EXISTS', K.limits(q, one.tenant)) == 0 then return end
+  for _, what in ipairs({'depth', 'bytes', 'requests', 'tokens'}) do
+    redis.call('ZREM', K.refused(q, 'tenant:' .. one.tenant .. ':' .. what), one.fingerprint)
+  end
+end
+
+function A.settle_admission(q, one)
+  for field, level in pairs(one.spending) do A.spend(q, one, field, level) end
+  if one.fingerprint ~= '' then A.forget_refused(q, one) end
 end
 
 function A.one(q, one, inbox)

@@ -111,8 +111,7 @@ end
 function T.leave_for_newer(q, t, record)
   t.newer[record.flow] = true
   if record.place == 'waiting' then
-    M.shift(K.depth(q, record.class), record.flow, -1)
-    M.shift(K.sizes(q, record.class), record.flow, -tonumber(record.bytes))
+    M.count_waiting(q, record, -1)
     redis.call('ZINCRBY', K.returned(q, record.class), 1, record.flow)
     record.place = 'returned'
     M.save(q, record, 'place')

@@ -3,11 +3,11 @@
 T.PAYLOAD_BYTES = 1048576
 
 function T.read(r)
-  local t = {worker = P.word(r), call = P.number(r), slots = P.number(r), wire = P.number(r)}
-  t.count, t.free, t.classes = P.number(r), {}, {}
+  local t = {worker = P.word(r), call = P.whole(r), slots = P.whole(r), wire = P.whole(r)}
+  t.count, t.free, t.classes = P.whole(r), {}, {}
   for i = 1, P.count(r) do
     t.classes[i] = P.word(r)
-    t.free[t.classes[i]] = P.number(r)
+    t.free[t.classes[i]] = P.whole(r)
   end
   if t.count > 100 then r.bad = r.bad or 'a take grants at most 100' end
   if t.worker == '' or string.find(t.worker, '[@/|]') then r.bad = r.bad or 'a bad worker id' end
@@ -118,6 +118,7 @@ function T.bells(q, t)
     local left = redis.call('ZCARD', K.waiting(q, class)) + redis.call('ZCARD', K.suspects(q, class))
     backlog[#backlog + 1], backlog[#backlog + 2] = class, left
     if left == 0 then
+      q.rings[class] = nil
       redis.call('DEL', K.bell(q, class))
     elseif t.granted and t.granted[class] then
       M.ring(q, class)
@@ -128,9 +129,10 @@ end
 
 function T.remember(q, t)
   local key = K.grant(q, t.worker)
+  local list = {P.text(t.call)}
+  for i, row in ipairs(t.rows) do list[i + 1] = row[1] end
   redis.call('DEL', key)
-  redis.call('RPUSH', key, P.text(t.call))
-  for _, row in ipairs(t.rows) do redis.call('RPUSH', key, row[1]) end
+  redis.call('RPUSH', key, unpack(list))
   redis.call('PEXPIRE', key, 4 * q.settings.lease_ms)
 end
 

@@ -3,7 +3,7 @@
 local H = {}
 
 function H.usage(r)
-  return {prompt = P.number(r), cached = P.number(r), output = P.number(r)}
+  return {prompt = P.whole(r), cached = P.whole(r), output = P.whole(r)}
 end
 
 function H.read_chunks(r)
@@ -11,18 +11,18 @@ function H.read_chunks(r)
 end
 
 function H.read_held(r)
-  return {id = P.word(r), call = P.number(r), usage = H.usage(r)}
+  return {id = P.word(r), call = P.whole(r), usage = H.usage(r)}
 end
 
 function H.read_emission(r)
-  local one = {id = P.word(r), call = P.number(r), offset = P.number(r), usage = H.usage(r)}
+  local one = {id = P.word(r), call = P.whole(r), offset = P.whole(r), usage = H.usage(r)}
   one.chunks = H.read_chunks(r)
   return one
 end
 
 function H.read_ending(r)
-  local one = {id = P.word(r), call = P.number(r), state = P.word(r), reason = P.word(r)}
-  one.usage, one.head, one.body, one.offset = H.usage(r), P.word(r), P.word(r), P.number(r)
+  local one = {id = P.word(r), call = P.whole(r), state = P.word(r), reason = P.word(r)}
+  one.usage, one.head, one.body, one.offset = H.usage(r), P.word(r), P.word(r), P.whole(r)
   one.chunks = H.read_chunks(r)
   if one.state ~= 'done' and one.state ~= 'failed' then r.bad = r.bad or 'a bad final state' end
   return one
@@ -31,7 +31,7 @@ end
 H.BLAMES = {blameless = true, attempt = true, crashed = true}
 
 function H.read_release(r)
-  local one = {id = P.word(r), call = P.number(r), blame = P.word(r), jitter = P.number(r)}
+  local one = {id = P.word(r), call = P.whole(r), blame = P.word(r), jitter = P.number(r)}
   one.usage, one.reason, one.head, one.body = H.usage(r), P.word(r), P.word(r), P.word(r)
   if not H.BLAMES[one.blame] then r.bad = r.bad or 'a bad blame' end
   return one

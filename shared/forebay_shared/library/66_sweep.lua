@@ -1,20 +1,30 @@
 -- sweep: what time alone makes due. Offered by every process, done by whichever comes first in a tick.
 
-local S = {BATCH = 100, AUDIT_FLOWS = 20}
+-- Work of one call, so that it stays far below 5 ms; what was full is repeated at once.
+local S = {BUDGET = 16, AUDIT = 20}
 
-function S.due(q, key)
-  return redis.call('ZRANGEBYSCORE', key, '-inf', q.now, 'LIMIT', 0, S.BATCH)
+-- What is due, as far as the call's budget goes, and whether there may be more.
+function S.due(q, did, key)
+  local ids = redis.call('ZRANGEBYSCORE', key, '-inf', q.now, 'LIMIT', 0, did.left)
+  local full = #ids == did.left
+  did.left = did.left - #ids
+  return ids, full
 end
 
--- Ids in an index whose record is gone (foreign hands) leave it.
+-- The live record of an id. One that is gone (evicted) is found again by its entry, by the audit; until
+-- then it must not stand in front of others.
 function S.load(q, key, id)
   local record = M.load(q, id)
   if record and not P.TERMINAL[record.state] then return record end
-  redis.call('ZREM', key, id)
+  if record then
+    redis.call('ZREM', key, id)
+  else
+    redis.call('ZADD', key, 'XX', q.now + q.settings.lease_ms, id)
+  end
 end
 
 function S.expire(q, did)
-  local ids = S.due(q, K.deadlines(q))
+  local ids, full = S.due(q, did, K.deadlines(q))
   for _, id in ipairs(ids) do
     local record = S.load(q, K.deadlines(q), id)
     if record then
@@ -22,11 +32,11 @@ function S.expire(q, did)
       did.expired = did.expired + 1
     end
   end
-  return #ids == S.BATCH
+  return full
 end
 
 function S.retry(q, did)
-  local ids = S.due(q, K.delayed(q))
+  local ids, full = S.due(q, did, K.delayed(q))
   for _, id in ipairs(ids) do
     local record = S.load(q, K.delayed(q), id)
     if record then
@@ -38,7 +48,7 @@ function S.retry(q, did)
       did.retried = did.retried + 1
     end
   end
-  return #ids == S.BATCH
+  return full
 end
 
 -- An outage must not blame everybody: where nobody has swept for 3 ticks, or the clock went back,
@@ -53,7 +63,7 @@ end
 -- Leases that ran out, lowest first; each is a crash. Rows without their entry are lost.
 function S.reclaim(q, did)
   if q.now < P.get(q, 'quiet', 0) then return false end
-  local ids = S.due(q, K.leases(q))
+  local ids, full = S.due(q, did, K.leases(q))
   for _, id in ipairs(ids) do
     local record = S.load(q, K.leases(q), id)
     if record and S.has_entry(record) then
@@ -64,7 +74,7 @@ function S.reclaim(q, did)
       did.repaired = did.repaired + 1
     end
   end
-  return #ids == S.BATCH
+  return full
 end
 
 function S.has_entry(record)
@@ -102,9 +112,9 @@ end
 
 function S.audit_streams(q, did)
   local flow, entry = q.clock.audit_flow or '', q.clock.audit_entry or ''
-  local left = S.BATCH
+  local left = S.AUDIT
   local from = flow == '' and '-' or (entry == '' and '(' or '[') .. flow
-  local flows = redis.call('ZRANGEBYLEX', K.flows(q), from, '+', 'LIMIT', 0, S.AUDIT_FLOWS)
+  local flows = redis.call('ZRANGEBYLEX', K.flows(q), from, '+', 'LIMIT', 0, S.AUDIT)
   for _, name in ipairs(flows) do
     local start = (name == flow and entry ~= '') and '(' .. entry or '-'
     local count = S.audit_flow(q, name, start, left, did)
@@ -112,23 +122,24 @@ function S.audit_streams(q, did)
     if left <= 0 then break end
     q.clock.audit_entry = ''
   end
-  if #flows < S.AUDIT_FLOWS and left > 0 then flow, q.clock.audit_entry = '', '' end
+  if #flows < S.AUDIT and left > 0 then flow, q.clock.audit_entry = '', '' end
   P.set(q, 'audit_flow', flow)
   P.set(q, 'audit_entry', q.clock.audit_entry or '')
 end
 
+-- A page of one class's waiting records, the classes by turns.
 function S.audit_records(q, did)
-  for _, class in ipairs(q.settings.classes) do
-    local field = 'audit:' .. class.name
-    local rank = P.get(q, field, 0)
-    local ids = redis.call('ZRANGE', K.waiting(q, class.name), rank, rank + S.AUDIT_FLOWS - 1)
-    P.set(q, field, #ids == S.AUDIT_FLOWS and rank + S.AUDIT_FLOWS or nil)
-    for _, id in ipairs(ids) do
-      local record = S.load(q, K.waiting(q, class.name), id)
-      if record and not S.has_entry(record) then
-        E.close(q, record, 'dead', 'lost')
-        did.repaired = did.repaired + 1
-      end
+  local turn = P.get(q, 'audit:turn', 0) % #q.settings.classes + 1
+  P.set(q, 'audit:turn', turn)
+  local name = q.settings.classes[turn].name
+  local rank = P.get(q, 'audit:' .. name, 0)
+  local ids = redis.call('ZRANGE', K.waiting(q, name), rank, rank + S.AUDIT - 1)
+  P.set(q, 'audit:' .. name, #ids == S.AUDIT and rank + S.AUDIT or nil)
+  for _, id in ipairs(ids) do
+    local record = M.load(q, id)
+    if record and not S.has_entry(record) then
+      E.close(q, record, 'dead', 'lost')
+      did.repaired = did.repaired + 1
     end
   end
 end
@@ -139,7 +150,7 @@ function S.forget_tags(q)
     local field, name = 'forget:' .. class.name, class.name
     local at = P.get(q, field, 0)
     local flows = redis.call('ZRANGEBYSCORE', K.tags(q, name), '-inf', P.get(q, 'v:' .. name, 0),
-      'LIMIT', at, S.BATCH)
+      'LIMIT', at, S.AUDIT)
     local kept = 0
     for _, flow in ipairs(flows) do
       if redis.call('ZSCORE', K.flows(q), flow) then
@@ -148,14 +159,14 @@ function S.forget_tags(q)
         redis.call('ZREM', K.tags(q, name), flow)
       end
     end
-    P.set(q, field, #flows == S.BATCH and at + kept or nil)
+    P.set(q, field, #flows == S.AUDIT and at + kept or nil)
   end
 end
 
 -- Workers that have not registered for worker_ttl leave the registry.
 function S.forget_workers(q)
   local key, until_ms = K.workers(q), q.now - q.settings.worker_ttl_ms
-  local gone = redis.call('ZRANGEBYSCORE', key, '-inf', until_ms, 'LIMIT', 0, S.BATCH)
+  local gone = redis.call('ZRANGEBYSCORE', key, '-inf', until_ms, 'LIMIT', 0, S.AUDIT)
   for _, worker in ipairs(gone) do G.remove(q, worker) end
 end
 
@@ -166,7 +177,8 @@ function S.ring_waiting(q)
 end
 
 function S.slow_part(q, did, forced)
-  if not forced and q.now - P.get(q, 'reclaimed', 0) < q.settings.reclaim_ms then return false end
+  local since = q.now - P.get(q, 'reclaimed', 0)
+  if not forced and since >= 0 and since < q.settings.reclaim_ms then return false end
   local again = S.reclaim(q, did)
   if forced then return again end
   P.set(q, 'reclaimed', q.now)
@@ -178,10 +190,16 @@ function S.slow_part(q, did, forced)
   return again
 end
 
+-- By the noted time and not by a key's TTL, which a clock that goes back makes longer.
+function S.swept_just_now(q)
+  local since = q.now - P.get(q, 'swept', 0)
+  return since >= 0 and since < math.floor(q.settings.sweep_ms * 0.9)
+end
+
 -- sweep(forced)
--- Guarantee: at most once a tick (a key with a TTL, no holder that can die): expires what is past its
+-- Guarantee: at most once a tick (a noted time, no holder that can die): expires what is past its
 --   deadline, gives back due retries, rings classes that wait; every reclaim interval also takes back
---   leases that ran out and audits a page. Each at most 100 a call.
+--   leases that ran out and audits a page. At most 16 requests a call.
 -- KEYS: layout, never.
 -- ARGV: forced 0/1 (repeat at once after `again`: no throttle, no audit).
 -- Returns: {} where another did it in this tick; else {expired, retried, reclaimed, repaired, again}.
@@ -193,9 +211,8 @@ local function sweep(keys, args)
   local forced = P.number(r) == 1
   wrong = P.refuse(r)
   if wrong then return wrong end
-  local tick = math.floor(q.settings.sweep_ms * 0.9)
-  if not forced and not redis.call('SET', K.sweep(q), '1', 'NX', 'PX', tick) then return {} end
-  local did = {expired = 0, retried = 0, reclaimed = 0, repaired = 0}
+  if not forced and S.swept_just_now(q) then return {} end
+  local did = {left = S.BUDGET, expired = 0, retried = 0, reclaimed = 0, repaired = 0}
   if not forced then S.note(q) end
   local expire, retry = S.expire(q, did), S.retry(q, did)
   local again = S.slow_part(q, did, forced) or expire or retry

@@ -1,6 +1,24 @@
 -- What operators call, and what every process calls once: found, selftest.
 
-local O = {}
+local O = {NUMBERS = {'lease_ms', 'sweep_ms', 'reclaim_ms', 'worker_ttl_ms', 'depth', 'tenant_bytes',
+  'kept_share', 'retry_clamp_ms', 'result_bytes', 'attempts', 'backoff_ms', 'backoff_jitter',
+  'solo_crashes', 'result_ttl_ms', 'tombstone_ms', 'idempotency_ttl_ms', 'known_model_ms',
+  'dead_count', 'dead_bytes'}}
+
+-- Settings that the library can work with, or nil. Their relations are checked by who writes them.
+function O.settings_in(text)
+  local decoded, value = pcall(cjson.decode, text)
+  if not decoded or type(value) ~= 'table' or type(value.classes) ~= 'table' then return nil end
+  if #value.classes == 0 or type(value.cost) ~= 'table' then return nil end
+  for _, name in ipairs(O.NUMBERS) do
+    if type(value[name]) ~= 'number' then return nil end
+  end
+  for _, class in ipairs(value.classes) do
+    if type(class) ~= 'table' or type(class.name) ~= 'string' then return nil end
+    if type(class.weight) ~= 'number' or type(class.depth) ~= 'number' then return nil end
+  end
+  return value
+end
 
 -- found(settings)
 -- Guarantee: a pool without layout gets it, with these settings at epoch 1; one that has it is left as
@@ -11,8 +29,7 @@ local O = {}
 -- Flags: allow-oom.
 local function found(keys, args)
   local q = {prefix = string.sub(keys[1], 1, -7)}
-  local decoded = pcall(cjson.decode, args[1])
-  if not decoded then return redis.error_reply('BADCALL the settings are not JSON') end
+  if not O.settings_in(args[1]) then return redis.error_reply('BADCALL these are no settings') end
   redis.call('SET', keys[1], P.LAYOUT, 'NX')
   local layout = redis.call('GET', keys[1])
   if layout ~= P.LAYOUT then
@@ -129,14 +146,15 @@ local function configure(keys, args)
   local text, epoch = P.word(r), P.number(r)
   wrong = P.refuse(r)
   if wrong then return wrong end
-  local decoded, wanted = pcall(cjson.decode, text)
-  if not decoded then return redis.error_reply('BADCALL the settings are not JSON') end
+  local wanted = O.settings_in(text)
+  if not wanted then return redis.error_reply('BADCALL these are no settings') end
   local stored = tonumber(redis.call('HGET', K.settings(q), 'epoch'))
   if stored ~= epoch then return {'changed', stored} end
   local used = O.class_in_use(q, wanted)
   if used then return {'used', used} end
   redis.call('HSET', K.settings(q), 'json', text, 'epoch', epoch + 1)
   S.ring_waiting(q)
+  P.close(q)
   return {'ok', epoch + 1}
 end
 
@@ -159,7 +177,8 @@ end
 
 function O.from_letter(fields, id)
   local meta = cjson.decode(fields.meta)
-  return {id = id, class = fields.class, tenant = fields.tenant, weight = 1,
+  return {id = id, class = fields.class, tenant = fields.tenant,
+    weight = tonumber(meta.flow_weight),
     timeout = tonumber(meta.timeout), wire = tonumber(meta.wire), model = meta.model,
     limit = tonumber(meta.limit), estimate = tonumber(meta.estimate),
     stream = tonumber(meta.stream), progress = tonumber(meta.progress), idempotency = '',

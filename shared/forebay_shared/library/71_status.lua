@@ -47,7 +47,11 @@ local function status(keys)
   for name, count in pairs(P.flat(redis.call('HGETALL', K.ledger(q)))) do
     value.ledger[name] = tonumber(count)
   end
-  return cjson.encode(value)
+  local text = cjson.encode(value)
+  for _, name in ipairs({'workers', 'models'}) do
+    if #value[name] == 0 then text = string.gsub(text, '"' .. name .. '":{}', '"' .. name .. '":[]') end
+  end
+  return text
 end
 
 redis.register_function{function_name = 'forebay_status_@HASH@', callback = status,
