@@ -40,7 +40,7 @@ return rows
 """
 
 NEARLY = 1e-6
-HIDDEN = ("audit_flow", "audit_entry", "audit:", "forget:")
+HIDDEN = ("audit", "forget:")
 """Fields of the clock that only say where a page-wise duty stands."""
 
 

@@ -35,7 +35,8 @@ def killed(name: str) -> bool:
     steps = [STEPS, f"--ignore={MACHINE}", f"--ignore={SIZE}"]
     began = time.monotonic()
     by = fails(name, steps), fails(name, [MACHINE])
-    print(f"{name}: steps {by[0] or '-'}; machine {by[1] or '-'} ({time.monotonic() - began:.0f} s)")
+    took = f"{time.monotonic() - began:.0f} s"
+    print(f"{name}: steps {by[0] or '-'}; machine {by[1] or '-'} ({took})", flush=True)
     return any(by)
 
 

@@ -32,13 +32,21 @@ def test_deadlines_end_queued_and_running_requests(rig: Rig) -> None:
     assert rig.oracle.control["w1"] == [f"cancel {request_id(1)} 1"]
 
 
-def test_more_than_a_hundred_due_are_told_to_be_repeated(rig: Rig) -> None:
-    for at in range(3):
-        rig.admit([plain(at * 50 + n, timeout=5_000) for n in range(50)])
-    rig.pass_time(5_000)
-    assert rig.sweep() == [100, 0, 0, 0, 1]
-    assert rig.sweep(forced=True) == [50, 0, 0, 0, 0]
+def test_more_than_one_call_may_do_is_told_to_be_repeated(rig: Rig) -> None:
+    """32 in a call, of all kinds together: deadlines first, then retries, then lost leases."""
+    rig.sweep_for(20)
+    rig.admit([plain(n, timeout=20_000) for n in range(50)])
+    rig.take(room("w1", 1, count=10))
+    rig.release("w1", [given_back(n, 1, "attempt") for n in range(5)])
+    rig.admit([plain(100, timeout=90_000)])
+    rig.take(room("w1", 2, count=100, free={"normal": 41}))
+    rig.sweep_for(19)
+    rig.pass_time(1_000)
+    assert rig.sweep()[-1] == 1
+    while rig.sweep(forced=True)[-1]:
+        rig.check()
     rig.check()
+    assert rig.oracle.ledger["expired"] == 50
 
 
 def test_a_due_retry_is_in_one_place_at_any_time(rig: Rig) -> None:
