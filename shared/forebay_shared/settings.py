@@ -19,7 +19,8 @@ MIB = 1024 * 1024
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Stored settings may come from a newer version; what people type is checked strictly.
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class ClassSettings(_Frozen):

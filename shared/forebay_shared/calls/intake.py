@@ -36,6 +36,7 @@ class Admission:
     for pooling endpoints. `output_estimate`: a fixed estimate of output tokens, UNKNOWN to learn.
     `idempotency`: hash of the Idempotency-Key, or empty. `fingerprint`: hash of tenant and body;
     tells a refused client that returns, and another body under the same Idempotency-Key.
+    `detached`: it goes on though nobody reads it; a repeat by Idempotency-Key can make it so.
     """
 
     request_id: str
@@ -49,6 +50,7 @@ class Admission:
     idempotency: str = ""
     fingerprint: str = ""
     limits: Limits = NO_LIMITS
+    detached: bool = False
 
     def arguments(self) -> list[Argument]:
         one = self.envelope
@@ -64,6 +66,7 @@ class Admission:
             self.output_estimate,
             int(one.stream),
             int(one.progress),
+            int(self.detached),
             self.idempotency,
             self.fingerprint,
             self.limits.depth,
@@ -103,9 +106,9 @@ class Refusal:
 class Seen:
     """What `reply` saw of one request. `state` is empty where no record exists.
 
-    `result` is the stored terminal record (see `Result.decode`), empty before the end. `chunks` are
-    (offset, event) with offsets above the asked one, in order and without a gap. `ended`: the end
-    mark has been reached, no chunk follows.
+    `result` is the stored terminal record (see `Result.decode`). `chunks` are (offset, event) with
+    offsets above the asked one, in order and without a gap. `ended`: the state is final, no chunk
+    follows and `result` is here. A final state that is not `ended`: ask again.
     """
 
     request_id: str
@@ -203,7 +206,7 @@ class Intake:
         """State, result and new chunks of up to 100 requests; adds `inbox` to their watchers.
 
         `wanted` is (request id, chunks that the reader has); UNKNOWN chunks: a reader of results
-        only. At most about 1 MiB of chunks come back; ask again while `offset` is ahead.
+        only. At most about 1 MiB of chunks and results come back, at least one.
         """
         arguments: list[Argument] = [inbox, len(wanted)]
         for request_id, offset in wanted:
@@ -227,7 +230,15 @@ class Intake:
         Empty where no record exists or it is another tenant's (`tenant` empty: any). The worker is
         told through its control list. A request that has ended keeps its state.
         """
-        return _text(await self._library.call("cancel", request_id, tenant))
+        return _text(await self._library.call("cancel", request_id, tenant, "", 0))
+
+    async def leave(self, request_id: str, inbox: str, *, in_doubt: bool = False) -> str:
+        """The last reader behind `inbox` leaves; the state that the request has now.
+
+        It ends as `cancelled` unless it is detached or another replica reads it. `in_doubt`: its
+        admit was not answered; an unknown id is then `cancelled` too, should the admit come later.
+        """
+        return _text(await self._library.call("cancel", request_id, "", inbox, int(in_doubt)))
 
     async def show(self, request_id: str, tenant: str = "") -> Shown | None:
         """One request, or None where no record exists or it is another tenant's."""

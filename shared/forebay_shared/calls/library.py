@@ -16,6 +16,8 @@ from forebay_shared.settings import PoolSettings
 Argument = bytes | str | int | float
 ITEMS_PER_CALL = 100
 """Most items that one call carries; callers with more make several calls at once."""
+HEAVY_ITEMS_PER_CALL = 16
+"""Most requests that one call admits, grants, ends or gives back, so that none takes 5 ms."""
 
 
 class Library:

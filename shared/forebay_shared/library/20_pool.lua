@@ -5,6 +5,15 @@ local P = {LAYOUT = '1', GROUP = 'workers', RINGS = 64, cached = {}}
 
 P.TERMINAL = {done = true, failed = true, cancelled = true, expired = true, shed = true, dead = true}
 
+-- For settings written before a number existed; the defaults of settings.py.
+P.DEFAULTS = {
+  lease_ms = 15000, sweep_ms = 1000, reclaim_ms = 5000, worker_ttl_ms = 30000, depth = 10000,
+  tenant_bytes = 67108864, kept_share = 0.2, retry_clamp_ms = 60000, result_bytes = 16777216,
+  attempts = 3, backoff_ms = 1000, backoff_jitter = 0.2, solo_crashes = 2, result_ttl_ms = 3600000,
+  tombstone_ms = 600000, idempotency_ttl_ms = 86400000, known_model_ms = 86400000,
+  dead_count = 10000, dead_bytes = 67108864,
+}
+
 function P.flat(list)
   local map = {}
   for i = 1, #list, 2 do map[list[i]] = list[i + 1] end
@@ -16,6 +25,9 @@ function P.decode_settings(prefix, text)
   local known = P.cached[prefix]
   if known and known.text == text then return known.value end
   local value = cjson.decode(text)
+  for name, default in pairs(P.DEFAULTS) do
+    if value[name] == nil then value[name] = default end
+  end
   value.by_name = {}
   for rank, class in ipairs(value.classes) do
     class.rank = rank

@@ -2,7 +2,7 @@
 -- `delayed` (until its retry is due), `suspect` (has crashed), `running`. Its stream entry stays
 -- the same; a given-back one is pending for a consumer whose name starts with `@`.
 
-local M = {CONSUMER = {returned = '@returned', delayed = '@delayed', suspect = '@suspect'}}
+local M = {WATCHERS = 4, CONSUMER = {returned = '@returned', delayed = '@delayed', suspect = '@suspect'}}
 
 function M.load(q, id)
   local list = redis.call('HGETALL', K.request(q, id))
@@ -42,6 +42,18 @@ end
 
 function M.ring(q, class)
   q.rings[class] = (q.rings[class] or 0) + 1
+end
+
+-- At most 4 watchers, oldest out.
+function M.watch(q, id, watchers, inbox)
+  local names = {}
+  for name in string.gmatch(watchers, '[^,]+') do
+    if name == inbox then return end
+    names[#names + 1] = name
+  end
+  names[#names + 1] = inbox
+  while #names > M.WATCHERS do table.remove(names, 1) end
+  redis.call('HSET', K.request(q, id), 'watchers', table.concat(names, ','))
 end
 
 -- News for the replicas that watch the request.

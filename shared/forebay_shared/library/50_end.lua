@@ -87,10 +87,20 @@ function E.forget_flow(q, record)
   end
 end
 
-function E.remember(q, record, state)
+-- Whether a repeat of the request would end in the same way: then its Idempotency-Key is kept.
+function E.is_final(state, result)
+  if state == 'done' then return true end
+  if state ~= 'failed' then return false end
+  local decoded, head = pcall(cjson.decode, string.match(result, '^[^\n]*'))
+  if not decoded or type(head) ~= 'table' then return false end
+  local status = tonumber(head.status) or 0
+  return head.reason == 'result_too_large' or (status >= 400 and status < 500)
+end
+
+function E.remember(q, record, state, result)
   if record.idempotency == '' then return end
   local key = K.idempotency(q, record.idempotency)
-  if state == 'done' or state == 'failed' then
+  if E.is_final(state, result) then
     redis.call('PEXPIRE', key, q.settings.idempotency_ttl_ms)
   else
     redis.call('DEL', key)
@@ -125,7 +135,7 @@ function E.finish(q, record, state, result)
     M.tidy_consumer(q, record, worker)
   end
   E.close_output(q, record, state)
-  E.remember(q, record, state)
+  E.remember(q, record, state, result)
   E.store(q, record, state, result)
   F.rest(q, record.class)
   M.notify(q, record)

@@ -5,7 +5,7 @@ function A.read(r)
   one.id, one.class, one.tenant = P.word(r), P.word(r), P.word(r)
   one.weight, one.timeout, one.wire = P.number(r), P.number(r), P.number(r)
   one.model, one.limit, one.estimate = P.word(r), P.number(r), P.number(r)
-  one.stream, one.progress = P.number(r), P.number(r)
+  one.stream, one.progress, one.detached = P.number(r), P.number(r), P.number(r)
   one.idempotency, one.fingerprint = P.word(r), P.word(r)
   one.most, one.most_bytes = P.number(r), P.number(r)
   one.per_minute, one.tokens_per_minute = P.number(r), P.number(r)
@@ -18,7 +18,7 @@ function A.read(r)
 end
 
 -- The same id, or the same Idempotency-Key of the same tenant: the first answer again.
-function A.known(q, one)
+function A.known(q, one, inbox)
   local state = redis.call('HGET', K.request(q, one.id), 'state')
   if state then return {'same', one.id, state} end
   if one.idempotency == '' then return nil end
@@ -31,7 +31,15 @@ function A.known(q, one)
   if P.TERMINAL[state] and redis.call('EXISTS', K.result(q, id)) == 0 then
     return {'gone', '', 0, id}
   end
+  if not P.TERMINAL[state] then A.join(q, one, id, inbox) end
   return {'same', id, state}
+end
+
+-- Who repeats a live request reads it along from this very step on.
+function A.join(q, one, id, inbox)
+  if one.detached == 1 then redis.call('HSET', K.request(q, id), 'detached', 1) end
+  if inbox == '' then return end
+  M.watch(q, id, redis.call('HGET', K.request(q, id), 'watchers'), inbox)
 end
 
 -- Entry numbers are the pool's own; where something foreign put a larger id, they jump past it.
@@ -54,8 +62,8 @@ function A.record(q, one, inbox, entry)
   redis.call('HSET', K.request(q, one.id), 'state', 'queued', 'place', 'waiting',
     'class', one.class, 'tenant', one.tenant, 'bucket', 0, 'entry', entry, 'lease', '',
     'wire', one.wire, 'model', one.model, 'limit', one.limit, 'estimate', one.estimate,
-    'stream', one.stream, 'progress', one.progress, 'bytes', one.bytes, 'timeout', one.timeout,
-    'flow_weight', one.weight, 'weight', 1, 'charged', 0, 'used', 0, 'takes', 0, 'attempts', 0,
+    'stream', one.stream, 'progress', one.progress, 'detached', one.detached, 'bytes', one.bytes,
+    'timeout', one.timeout, 'flow_weight', one.weight, 'weight', 1, 'charged', 0, 'used', 0, 'takes', 0, 'attempts', 0,
     'crashes', 0, 'solos', 0, 'solo', 0, 'offset', 0, 'output', 0, 'watchers', inbox,
     'admitted', q.now, 'taken', 0, 'ended', 0, 'deadline', q.now + one.timeout, 'reason', '',
     'idempotency', one.idempotency ~= '' and one.tenant .. ':' .. one.idempotency or '')
@@ -105,7 +113,7 @@ function A.settle_admission(q, one)
 end
 
 function A.one(q, one, inbox)
-  local answer = A.known(q, one)
+  local answer = A.known(q, one, inbox)
   if answer then return answer end
   if not P.class_of(q, one.class) then return {'class', one.class, 0, ''} end
   if q.clock.draining == '1' then return {'draining', 'pool', 5000, ''} end
@@ -125,8 +133,8 @@ end
 -- KEYS: layout, never.
 -- ARGV: inbox that watches (or empty), n, then per item: id, class, tenant, flow weight, timeout ms,
 --   wire version, model, output limit (-1 none named, 0 no output), output estimate (-1 learn),
---   stream 0/1, progress 0/1, idempotency hash, fingerprint, most queued (0 none), most bytes (0
---   pool's), requests per minute (0 none), tokens per minute (0 none), head, body.
+--   stream 0/1, progress 0/1, detached 0/1 (goes on without readers), idempotency hash, fingerprint,
+--   most queued (0 none), most bytes (0 pool's), requests per minute (0 none), tokens per minute (0 none), head, body.
 -- Returns: per item {'new' | 'same', id, state}, or {reason, limit, retry after ms, earlier id} with
 --   reason 'full', 'tenant', 'draining', 'conflict', 'gone' or 'class'.
 -- Flags: none, so that Redis refuses it whole at maxmemory.

@@ -1,17 +1,14 @@
 -- What operators call, and what every process calls once: found, selftest.
 
-local O = {NUMBERS = {'lease_ms', 'sweep_ms', 'reclaim_ms', 'worker_ttl_ms', 'depth', 'tenant_bytes',
-  'kept_share', 'retry_clamp_ms', 'result_bytes', 'attempts', 'backoff_ms', 'backoff_jitter',
-  'solo_crashes', 'result_ttl_ms', 'tombstone_ms', 'idempotency_ttl_ms', 'known_model_ms',
-  'dead_count', 'dead_bytes'}}
+local O = {}
 
 -- Settings that the library can work with, or nil. Their relations are checked by who writes them.
 function O.settings_in(text)
   local decoded, value = pcall(cjson.decode, text)
   if not decoded or type(value) ~= 'table' or type(value.classes) ~= 'table' then return nil end
   if #value.classes == 0 or type(value.cost) ~= 'table' then return nil end
-  for _, name in ipairs(O.NUMBERS) do
-    if type(value[name]) ~= 'number' then return nil end
+  for name in pairs(P.DEFAULTS) do
+    if value[name] ~= nil and type(value[name]) ~= 'number' then return nil end
   end
   for _, class in ipairs(value.classes) do
     if type(class) ~= 'table' or type(class.name) ~= 'string' then return nil end
@@ -181,7 +178,8 @@ function O.from_letter(fields, id)
     weight = tonumber(meta.flow_weight),
     timeout = tonumber(meta.timeout), wire = tonumber(meta.wire), model = meta.model,
     limit = tonumber(meta.limit), estimate = tonumber(meta.estimate),
-    stream = tonumber(meta.stream), progress = tonumber(meta.progress), idempotency = '',
+    stream = tonumber(meta.stream), progress = tonumber(meta.progress), detached = 1,
+    idempotency = '',
     fingerprint = '', head = fields.head, body = fields.body,
     flow = fields.class .. ':' .. fields.tenant, bytes = #fields.head + #fields.body}
 end
