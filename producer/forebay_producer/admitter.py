@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from forebay_producer.inbox import Inbox
 from forebay_shared.calls import Admission, Admitted, Intake, Refusal
-from forebay_shared.calls.library import ITEMS_PER_CALL
+from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL
 from forebay_shared.connect import redis_away, redis_full
 from forebay_shared.metrics import Metrics
 
@@ -48,7 +48,7 @@ class Admitter:
     def _batch(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
         total = 0
-        while self._waiting and len(batch) < ITEMS_PER_CALL:
+        while self._waiting and len(batch) < HEAVY_ITEMS_PER_CALL:
             total += len(self._waiting[0][0].envelope.body)
             if batch and total > _CALL_BYTES:
                 break
