@@ -10,6 +10,7 @@ from forebay_producer.admission import Call, make_admission
 from forebay_producer.asked import read_asked
 from forebay_producer.keysfile import EVERYBODY, Caller
 from forebay_shared.calls import Admission, Limits
+from forebay_shared.calls.intake import UNKNOWN
 from forebay_shared.errors import InvalidRequest
 from forebay_shared.ids import pool_of
 from forebay_shared.settings import ClassSettings, PoolSettings
@@ -156,3 +157,14 @@ def test_who_calls_decides_tenant_weight_and_limits() -> None:
     one = admission({}, caller)
     assert (one.tenant, one.weight, one.limits) == ("acme", 3, Limits(depth=7))
     assert pool_of(one.request_id) == "chat"
+
+
+def test_a_key_expects_learned_lengths_or_the_longest() -> None:
+    """With `max_tokens` an answer is charged as the longest that it may be, where it says one."""
+    longest = Caller(sha256="a" * 64, tenant="acme", estimate="max_tokens")
+    expected = [
+        admission({}, who, **body).output_estimate
+        for who in (EVERYBODY, longest)
+        for body in ({"max_tokens": 70, "n": 2}, {})
+    ]
+    assert expected == [UNKNOWN, UNKNOWN, 140, UNKNOWN]

@@ -28,12 +28,13 @@ def test_without_a_file_everybody_is_one_tenant() -> None:
 
 def test_a_key_tells_tenant_class_weight_and_limits(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
-    more = 'highest_class = "critical"\nweight = 2\nlimits = { depth = 5, tokens_per_minute = 1e6 }'
+    more = 'highest_class = "critical"\nweight = 2\nestimate = "max_tokens"\nlimits = { depth = 5, tokens_per_minute = 1e6 }'
     path.write_text(row("k1", "acme", more) + row("k2", "beta"))
     caller = Callers(path).identify(bearer("k1"))
     assert (caller.tenant, caller.highest_class, caller.weight) == ("acme", "critical", 2)
     assert (caller.limited().depth, caller.limited().tokens_per_minute) == (5, 1e6)
-    assert Callers(path).identify({"authorization": "bearer  k2 "}).tenant == "beta"
+    other = Callers(path).identify({"authorization": "bearer  k2 "})
+    assert (other.tenant, caller.estimate, other.estimate) == ("beta", "max_tokens", "learned")
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,7 @@ def test_no_key_or_an_unknown_one_is_refused(tmp_path: Path, headers: dict[str, 
         ('[[keys]]\nsha256 = "my-secret-key"\ntenant = "a"', "keys.0.sha256"),
         (row("k", "a b"), "keys.0.tenant"),
         (row("k", "a", "weight = 0"), "keys.0.weight"),
+        (row("k", "a", 'estimate = "guess"'), "keys.0.estimate"),
         (row("k", "a", "wieght = 1"), "keys.0.wieght"),
         (row("k", "a") + row("k", "b"), "twice"),
         (row("k", "a") + row("l", "a", "weight = 2"), "unlike"),
