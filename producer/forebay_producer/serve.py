@@ -37,6 +37,8 @@ from forebay_shared.connect import safe_url
 _KEEP_ALIVE_S = 75
 """Longer than load balancers keep idle connections (60 s), so that they close first."""
 _CLOSE_S = 1.0
+_TICK_S = 1.0
+"""The date in answers is renewed this often."""
 
 
 class _Server(uvicorn.Server):
@@ -51,6 +53,12 @@ class _Server(uvicorn.Server):
             )
         )  # fmt: skip
         self.up = asyncio.Event()
+        self._stop = asyncio.Event()
+
+    def stop(self, *, force: bool = False) -> None:
+        """Stop listening, and end when all answers are out; with `force` without them."""
+        self.should_exit, self.force_exit = True, force
+        self._stop.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -59,6 +67,21 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.up.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.server_state.connections:
+            await super().shutdown(sockets)
+            return
+        for server in self.servers:  # nobody is there to wait for
+            server.close()
+        for listener in sockets or []:
+            listener.close()
 
 
 class Producer:
@@ -108,7 +131,7 @@ class Producer:
         self.replica.draining = True
         logs.event("draining", serve_on_s=timings.serve_on_s, grace_s=timings.grace_s)
         await _either(hurry, serving, timings.serve_on_s)
-        server.should_exit = True
+        server.stop()
         await _either(hurry, serving, timings.grace_s)
         if not serving.done():
             logs.event("end_open", waiters=self.waiters())
@@ -122,7 +145,7 @@ class Producer:
 
     async def _close(self) -> None:
         for server, _ in self._servers:
-            server.should_exit = server.force_exit = True
+            server.stop(force=True)
         await _end([task for _, task in self._servers])
         await _end([asyncio.create_task(self.replica.finish_cancellations())])
         await _end([asyncio.create_task(self.replica.close(_CLOSE_S))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from forebay_producer.options import ServeOptions, Timings
 from forebay_producer.serve import Producer
 
 CHAT = "/v1/chat/completions"
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Without the machine's certificates, which take longer to load than most tests."""
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 QUICK = Timings(serve_on_s=0, grace_s=0.5, refresh_s=0.2)
 
@@ -51,8 +54,11 @@ async def serving(
     hurry.set()
     try:
         async with (
-            httpx.AsyncClient(base_url=url, timeout=20) as http,
-            AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as sdk,
+            httpx.AsyncClient(base_url=url, timeout=20, verify=NO_TLS) as http,
+            httpx.AsyncClient(timeout=20, verify=NO_TLS) as inner,
+            AsyncOpenAI(
+                base_url=f"{url}/v1", api_key="any", max_retries=0, http_client=inner
+            ) as sdk,
         ):
             running = Running(url, producer, http, sdk)
             if wait_ready:
