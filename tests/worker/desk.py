@@ -10,6 +10,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from forebay_shared.calls import Admission, Admitted, Intake, Leases, Library, Seen
+from forebay_shared.calls.intake import UNKNOWN
 from forebay_shared.connect import connect
 from forebay_shared.ids import new_request_id
 from forebay_shared.records import TERMINAL, Envelope, Result
@@ -107,17 +108,18 @@ class Desk:
         assert all(isinstance(one, Admitted) for one in admitted), admitted
         return [row.request_id for row in rows]
 
-    async def seen(self, request_id: str) -> Seen:
-        return (await self.intake.reply(self._inbox, [(request_id, 0)]))[0]
+    async def seen(self, request_id: str, offset: int = 0) -> Seen:
+        """State, result and chunks after `offset`, at most about 1 MiB of them."""
+        return (await self.intake.reply(self._inbox, [(request_id, offset)]))[0]
 
     async def state(self, request_id: str) -> str:
-        return (await self.seen(request_id)).state
+        return (await self.seen(request_id, UNKNOWN)).state
 
     async def until(self, request_id: str, *states: str) -> Seen:
         """Wait until the request is in one of these states, told by its news."""
         last = "0"
         while True:
-            seen = await self.seen(request_id)
+            seen = await self.seen(request_id, UNKNOWN)
             if seen.state in states:
                 return seen
             assert seen.state not in TERMINAL, (seen.state, seen.result[:300])

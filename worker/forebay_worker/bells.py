@@ -39,7 +39,8 @@ class Bells:
             self.hush()
         if self._task is None:
             self._classes = list(classes)
-            self._task = asyncio.create_task(self._read(self._ending), name="bells")
+            keys = [self._keys.bell(name) for name in classes]
+            self._task = asyncio.create_task(self._read(keys), name="bells")
 
     def hush(self) -> None:
         """Stop waiting: whoever has a free slot shall hear the bells. Closes the connection.
@@ -47,7 +48,7 @@ class Bells:
         A bell that Redis has just handed to us is lost by that, until the sweep rings again.
         """
         if self._task is not None:
-            self._ending = asyncio.create_task(_end(self._task, self._ending))
+            self._ending = asyncio.create_task(end(self._task))  # kept: loops hold tasks weakly
             self._task = None
         self._classes = []
 
@@ -55,10 +56,7 @@ class Bells:
         """A take is made now: the bells heard so far are done with, later ones are not."""
         self.rung = False
 
-    async def _read(self, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await asyncio.wait([before])  # there is one connection
-        keys = [self._keys.bell(name) for name in self._classes]
+    async def _read(self, keys: list[str]) -> None:
         try:
             await self._redis.blpop(keys, timeout=BLOCK_S)
         except (RedisError, OSError):
@@ -67,13 +65,8 @@ class Bells:
         else:
             self._backoff.reset()
             self._link.answered()
-        self._task = None
+        # A read that was to end may come to an answer before its cancel: also that is a bell.
+        if self._task is asyncio.current_task():
+            self._task = None
         self.rung = True
         self._wake.up()
-
-
-async def _end(task: asyncio.Task[None], before: asyncio.Task[None] | None) -> None:
-    """End a read, and return when it and those ended before it are gone."""
-    await end(task)
-    if before is not None:
-        await asyncio.wait([before])

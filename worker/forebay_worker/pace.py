@@ -11,7 +11,7 @@ from forebay_shared.logs import failure
 
 FIRST_S = 0.05
 MOST_S = 1.0
-AGAIN_S = 0.05
+AGAIN_S = 0.01
 
 
 class Backoff:
