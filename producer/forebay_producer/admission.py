@@ -64,6 +64,7 @@ def make_admission(call: Call, pool: str, settings: PoolSettings) -> Admission:
         idempotency=_idempotency(call.headers),
         fingerprint=_fingerprint(call),
         limits=call.caller.limited(),
+        detached=call.asynchronous,
     )
 
 

@@ -19,6 +19,7 @@ from forebay_producer.reader import Left, Reader
 from forebay_producer.tiers import served_tier, splice_tier
 from forebay_shared.calls import Admission, Admitted
 from forebay_shared.calls.intake import UNKNOWN
+from forebay_shared.connect import redis_full
 from forebay_shared.errors import ForebayError, Gone
 from forebay_shared.metrics import Metrics
 from forebay_shared.records import Result
@@ -32,8 +33,16 @@ async def hang_up(receive: Receive, reader: Reader) -> None:
 
 
 async def admit(pool: Pool, admission: Admission, metrics: Metrics) -> Admitted:
-    """Store the request. Raises the refusal, counted, or what Redis raises."""
-    answer = await pool.admitter.admit(admission)
+    """Store the request. Raises the refusal, or what Redis raises; then it is not stored.
+
+    With an Idempotency-Key it may be stored even so: the client's repeat finds it.
+    """
+    try:
+        answer = await pool.admitter.admit(admission)
+    except RedisError as error:
+        if not (admission.idempotency or redis_full(error)):
+            pool.canceller.leave_in_doubt(admission.request_id)
+        raise
     if isinstance(answer, Admitted):
         labels = {"class": admission.class_name}
         metrics.count("forebay_admitted_total", 1, **labels)
@@ -52,7 +61,6 @@ class Exchange:
         self._class = admission.class_name
         self._have = 0 if admission.envelope.stream else UNKNOWN
         self._metrics = metrics
-        self._owned = False
         self._started_s = time.monotonic()
         self.tier = served_tier(call.asked, admission.class_name)
         self.headers = {
@@ -76,14 +84,7 @@ class Exchange:
 
     async def admit(self, admission: Admission, overdue_s: float) -> None:
         """Store the request and watch it. Raises the refusal, or what Redis raises."""
-        try:
-            admitted = await admit(self._pool, admission, self._metrics)
-        except RedisError:
-            # It may be stored even so. With an Idempotency-Key the client's repeat finds it.
-            if not admission.idempotency:
-                self._pool.canceller.add(admission.request_id)
-            raise
-        self._owned = not admitted.repeated
+        admitted = await admit(self._pool, admission, self._metrics)
         if admitted.repeated:
             self._follow(admitted.request_id)
             self._pool.inbox.ask(self.reader)
@@ -115,19 +116,16 @@ class Exchange:
         self._metrics.observe(name, took_s, **{"class": self._class})
 
     def close(self) -> None:
-        """The answer is out or nobody wants it any more: then the request is cancelled."""
+        """The answer is out, or nobody here wants it any more."""
         self._watch.cancel()
         if self._overdue is not None:
             self._overdue.cancel()
         left = self.reader.left
         state = self.reader.state or (left.name.lower() if left else "refused")
-        self._pool.inbox.close(self.reader)
+        self._pool.close_reader(self.reader)
         self._observe("forebay_reply_seconds")
         labels = {"class": self._class, "state": state}
         self._metrics.count("forebay_replied_total", 1, **labels)
-        unread = self._owned and not self._pool.inbox.is_read(self.reader.request_id)
-        if unread and left in (Left.CLIENT, Left.OVERDUE):
-            self._pool.canceller.add(self.reader.request_id)
 
     async def whole_answer(self) -> Response:
         """Wait for the end and answer with the result."""

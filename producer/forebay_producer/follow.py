@@ -8,7 +8,7 @@ import json
 from starlette.types import Receive, Scope, Send
 
 from forebay_producer.exchange import hang_up, outcome_of
-from forebay_producer.inbox import Inbox
+from forebay_producer.pool import Pool
 from forebay_producer.reader import Left, Reader
 from forebay_producer.streams import (
     StreamAnswer,
@@ -26,14 +26,14 @@ class FollowStream(StreamAnswer):
     A stream that closes without `end` was cut: read on with `Last-Event-ID`.
     """
 
-    def __init__(self, inbox: Inbox, reader: Reader, comment_every_s: float) -> None:
+    def __init__(self, pool: Pool, reader: Reader, comment_every_s: float) -> None:
         super().__init__({"x-request-id": reader.request_id})
-        self._inbox = inbox
+        self._pool = pool
         self._reader = reader
         self._comment_every_s = comment_every_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reader, inbox = self._reader, self._inbox
+        reader, inbox = self._reader, self._pool.inbox
         watch = asyncio.create_task(hang_up(receive, reader))
         try:
             inbox.arm(reader)
@@ -46,7 +46,7 @@ class FollowStream(StreamAnswer):
             await send_part(send, _last_words(reader), more=False)
         finally:
             watch.cancel()
-            inbox.close(reader)
+            self._pool.close_reader(reader)
 
 
 def _frame(offset: int, event: bytes) -> bytes:

@@ -12,6 +12,7 @@ from forebay_producer.canceller import Canceller
 from forebay_producer.inbox import Inbox
 from forebay_producer.news import News
 from forebay_producer.options import Timings
+from forebay_producer.reader import Left, Reader
 from forebay_producer.supervise import end_tasks, keep_up
 from forebay_shared import logs
 from forebay_shared.calls import Duties, Intake, Library, Operator
@@ -44,9 +45,11 @@ class Pool:
         # own they are spared the pool's hand-over, a third of a call's cost in this process.
         self._own = [redis.client(), redis.client(), blocking.client()]
         admitting, replying = (Intake(Library(client, name)) for client in self._own[:2])
-        self.canceller = Canceller(self.intake, timings.cancel_for_s)
         self._news = News(redis, self._own[2], self._library.keys, replica, timings)
         self.inbox = Inbox(replying, self._news, timings, metrics)
+        # By the connection of replies: one that is out can not add this replica's inbox again
+        # after it was taken away.
+        self.canceller = Canceller(replying, self.inbox, timings.leave_for_s)
         self.admitter = Admitter(admitting, self.inbox, metrics)
 
     async def run(self) -> None:
@@ -84,6 +87,14 @@ class Pool:
             while swept is not None and swept.again:
                 swept = await self._duties.sweep(forced=True)
             await asyncio.sleep(self.settings.sweep_ms / 1000)
+
+    def close_reader(self, reader: Reader) -> None:
+        """Forget a reader; where its client left as the last one here, tell Redis soon."""
+        left = reader.left
+        self.inbox.close(reader)
+        known = reader.armed and not self.inbox.is_read(reader.request_id)
+        if known and left in (Left.CLIENT, Left.OVERDUE):
+            self.canceller.leave(reader.request_id)
 
     async def close(self) -> None:
         """Close the pool's own connections."""

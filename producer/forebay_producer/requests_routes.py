@@ -70,7 +70,7 @@ class RequestsRoutes:
         # An id from beyond the stream would wait for chunks that never come.
         have = min(have, shown.offset) if shown.stream else UNKNOWN
         reader = pool.inbox.open(shown.request_id, have)
-        return FollowStream(pool.inbox, reader, self._replica.timings.comment_every_s)
+        return FollowStream(pool, reader, self._replica.timings.comment_every_s)
 
     def _named(self, request: Request) -> tuple[Pool, str, str]:
         caller = self._replica.callers.identify(header_map(request))
@@ -102,7 +102,7 @@ class RequestsRoutes:
             await reader.news(wait_s)
         finally:
             watch.cancel()
-            pool.inbox.close(reader)
+            pool.close_reader(reader)
 
 
 def expired(request_id: str) -> Gone:

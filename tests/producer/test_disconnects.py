@@ -17,18 +17,55 @@ from forebay_shared.calls import Grant
 
 pytestmark = pytest.mark.anyio
 STREAM = {**BODY, "stream": True}
+KEY = {"idempotency-key": "k"}
 
 
-async def send(one: Running, body: dict[str, Any], **headers: str) -> asyncio.StreamWriter:
+async def connect(one: Running, lines: list[str], raw: bytes = b"") -> asyncio.StreamWriter:
     """Send a request on a connection of its own, which the test closes when it likes."""
     host, port = one.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
-    raw = json.dumps(body).encode()
-    lines = [f"POST {CHAT} HTTP/1.1", "host: x", f"content-length: {len(raw)}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    writer.write("\r\n".join([*lines, "", ""]).encode() + raw)
+    writer.write("\r\n".join([*lines, "host: x", "", ""]).encode() + raw)
     await writer.drain()
     return writer
+
+
+async def send(one: Running, body: dict[str, Any], **headers: str) -> asyncio.StreamWriter:
+    raw = json.dumps(body).encode()
+    lines = [f"POST {CHAT} HTTP/1.1", f"content-length: {len(raw)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return await connect(one, lines, raw)
+
+
+async def look(one: Running, path: str) -> asyncio.StreamWriter:
+    return await connect(one, [f"GET {path} HTTP/1.1"])
+
+
+def armed(one: Running) -> int:
+    inbox = one.producer.replica.pools["default"].inbox
+    return sum(reader.armed for reader in inbox.readers())
+
+
+async def leave(one: Running, writer: asyncio.StreamWriter) -> None:
+    """Hang up, and wait until Redis has been told."""
+    waiters = one.producer.waiters()
+    writer.close()
+    await until(lambda: one.producer.waiters() == waiters - 1)
+    await one.producer.replica.finish_cancellations()
+
+
+async def watched_by(one: Running, request_id: str) -> None:
+    """Wait until this replica is among those that Redis tells of the request."""
+    pool = one.producer.replica.pools["default"]
+    async with asyncio.timeout(5):
+        while pool.inbox.name.encode() not in await watchers(one, request_id):
+            pass
+
+
+async def watchers(one: Running, request_id: str) -> bytes:
+    pool = one.producer.replica.pools["default"]
+    (key,) = await pool.redis.keys(f"*:request:{request_id}")
+    found: Any = await pool.redis.hget(key, "watchers")
+    return bytes(found)
 
 
 async def state(one: Running, request_id: str) -> str:
@@ -51,10 +88,9 @@ async def test_a_running_request_is_cancelled(redis_url: str, body: dict[str, An
 @pytest.mark.parametrize("body", [BODY, STREAM], ids=["whole", "stream"])
 async def test_a_queued_request_is_cancelled(redis_url: str, body: dict[str, Any]) -> None:
     async with serving(redis_url) as one:
-        inbox = one.producer.replica.pools["default"].inbox
         writer = await send(one, body)
-        await until(lambda: any(reader.armed for reader in inbox.readers()))
-        (reader,) = inbox.readers()
+        await until(lambda: armed(one) == 1)
+        (reader,) = one.producer.replica.pools["default"].inbox.readers()
         writer.close()
         shown = await one.http.get(f"/v1/requests/{reader.request_id}?wait=1")
         assert shown.json()["state"] == "cancelled"
@@ -144,19 +180,54 @@ async def test_nothing_is_left_over_after_many_requests(redis_url: str) -> None:
 
 
 async def test_another_reader_keeps_the_request_alive(redis_url: str) -> None:
-    """Of two that wait for the same request here, one may leave."""
-    gate = asyncio.Event()
-    async with serving(redis_url) as one, working(redis_url, gated(gate)) as worker:
-        key = {"idempotency-key": "k"}
-        writer = await send(one, BODY, **key)
-        await worker.wait_granted()
-        same = json.dumps(BODY)
-        staying = asyncio.create_task(one.http.post(CHAT, content=same, headers=key))
+    """Of two that wait for the same request here, either may leave; the last one ends it."""
+    async with serving(redis_url) as one, working(redis_url, stay) as worker:
+        first = await send(one, BODY, **KEY)
+        (grant,) = await worker.wait_granted()
+        last = await send(one, BODY, **KEY)
         await until(lambda: one.producer.waiters() == 2)
-        writer.close()
-        await asyncio.sleep(0.3)
-        gate.set()
-        assert (await staying).status_code == 200
+        await leave(one, first)
+        assert await state(one, grant.request_id) == "running"
+        last.close()
+        await worker.wait_order(f"cancel {grant.request_id}", within_s=1)
+
+
+async def test_a_reader_at_another_replica_keeps_the_request_alive(redis_url: str) -> None:
+    """The one that admitted may leave; whoever reads along elsewhere decides then."""
+    async with serving(redis_url) as a, serving(redis_url) as b, working(redis_url, stay) as worker:
+        first = await send(a, BODY, **KEY)
+        (grant,) = await worker.wait_granted()
+        last = await send(b, BODY, **KEY)
+        await until(lambda: armed(b) == 1)
+        await leave(a, first)
+        assert await state(a, grant.request_id) == "running"
+        last.close()
+        await worker.wait_order(f"cancel {grant.request_id}", within_s=1)
+
+
+@pytest.mark.parametrize("part", ["/events", "?wait=20"])
+async def test_who_follows_elsewhere_keeps_the_request_alive(redis_url: str, part: str) -> None:
+    async with serving(redis_url) as a, serving(redis_url) as b, working(redis_url, stay) as worker:
+        asking = await send(a, STREAM)
+        (grant,) = await worker.wait_granted()
+        follower = await look(b, f"/v1/requests/{grant.request_id}{part}")
+        await watched_by(b, grant.request_id)
+        await leave(a, asking)
+        assert await state(a, grant.request_id) == "running"
+        follower.close()
+        await worker.wait_order(f"cancel {grant.request_id}", within_s=1)
+
+
+async def test_what_somebody_comes_back_for_goes_on(redis_url: str) -> None:
+    """A synchronous request that was submitted again to go on by itself outlives its readers."""
+    async with serving(redis_url) as one, working(redis_url, stay) as worker:
+        asking = await send(one, BODY, **KEY)
+        (grant,) = await worker.wait_granted()
+        again = {**KEY, "prefer": "respond-async"}
+        accepted = await one.http.post(CHAT, content=json.dumps(BODY), headers=again)
+        assert accepted.json()["id"] == grant.request_id
+        await leave(one, asking)
+        assert await state(one, grant.request_id) == "running"
 
 
 async def test_a_cancellation_waits_for_redis_to_return(tmp_path: Any) -> None:
