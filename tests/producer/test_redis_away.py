@@ -181,35 +181,6 @@ async def test_at_maxmemory_admits_are_refused_as_503(own: Server) -> None:
             client.config_set("maxmemory", 0)
 
 
-async def test_an_admit_in_doubt_is_taken_back_or_found_again(own: Server) -> None:
-    """Told 503, a request may be stored all the same: nobody waits for it, so it is cancelled; with
-    an Idempotency-Key the client's repeat finds it."""
-    key = {"idempotency-key": "k"}
-    async with serving(own.url, timings=BRIEF) as one:
-        pool = one.producer.replica.pools["default"]
-
-        async def ledger() -> tuple[int, int]:
-            counts = (await pool.operator.status())["ledger"]
-            return counts["accepted"], counts.get("cancelled", 0)
-
-        own.pause()
-        asks = [
-            one.http.post(CHAT, json={**BODY, "seed": n}, headers=key if n else {}) for n in (0, 1)
-        ]
-        for reply in await asyncio.gather(*asks):
-            assert_away(reply)
-        own.resume()
-        await one.ready()
-        await until(lambda: len(pool.canceller) == 0)
-        async with working(own.url, answer) as worker:
-            reply = await one.http.post(CHAT, json={**BODY, "seed": 1}, headers=key)
-            assert reply.status_code == 200
-            assert [grant.request_id for grant in worker.granted] == [reply.headers["x-request-id"]]
-        accepted, cancelled = await ledger()
-    assert accepted == cancelled + 1
-    assert accepted <= 2
-
-
 async def test_a_silent_redis_does_not_stop_health(own: Server) -> None:
     async with serving(own.url, timings=BRIEF) as one:
         own.pause()
