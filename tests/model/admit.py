@@ -12,7 +12,7 @@ def admit(pool: Pool, items: list[Item], inbox: str) -> list[Answer]:
 
 
 def _one(pool: Pool, item: Item, inbox: str) -> Answer:
-    known = _known(pool, item)
+    known = _known(pool, item, inbox)
     if known:
         return known
     if pool.class_settings(item.class_name) is None:
@@ -32,7 +32,7 @@ def _one(pool: Pool, item: Item, inbox: str) -> Answer:
     return ["new", item.id, "queued"]
 
 
-def _known(pool: Pool, item: Item) -> Answer | None:
+def _known(pool: Pool, item: Item, inbox: str) -> Answer | None:
     if item.id in pool.requests:
         return ["same", item.id, pool.requests[item.id].state]
     value = pool.idempotency.get(f"{item.tenant}:{item.idempotency}")
@@ -44,7 +44,16 @@ def _known(pool: Pool, item: Item) -> Answer | None:
     one = pool.requests.get(earlier)
     if one is None or (one.state in TERMINAL and one.result is None):
         return ["gone", "", 0, earlier]
+    if one.live:
+        _join(one, item, inbox)
     return ["same", earlier, one.state]
+
+
+def _join(one: Request, item: Item, inbox: str) -> None:
+    """Who repeats a live request by its key reads it along."""
+    one.detached = one.detached or item.detached
+    if inbox:
+        one.watch(inbox)
 
 
 def request_of(item: Item) -> Request:
@@ -52,7 +61,8 @@ def request_of(item: Item) -> Request:
     name = f"{item.tenant}:{item.idempotency}" if item.idempotency else ""
     return Request(
         item.id, item.class_name, item.tenant, item.weight, item.timeout, item.wire, item.model,
-        item.limit, item.estimate, item.stream, item.progress, name, item.head, item.body, 0, 0,
+        item.limit, item.estimate, item.stream, item.progress, item.detached, name, item.head,
+        item.body, 0, 0,
     )  # fmt: skip
 
 

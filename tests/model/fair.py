@@ -15,6 +15,8 @@ from tests.model.state import ClassState, Pool, Rate, Request, Tags
 
 COLD_OUTPUT, COLD_RATIO, LEARN = 256, 0.25, 0.1
 AVERAGE_MS, YOUNG_MS = 30_000, 1_000
+BURST = 2
+"""A strict class goes first while it is at most so many l_max ahead of its share."""
 
 
 def start(tags: Tags) -> float:
@@ -118,7 +120,7 @@ def choose(
     """Whose turn it is, and whether a strict class took it under its cap."""
     able = [one for one in waiting if one.state.name in eligible]
     for one in able:
-        if one.strict and one.start <= pool.v + 2 * pool.lmax / one.weight:
+        if one.strict and one.start <= pool.v + BURST * pool.lmax / one.weight:
             return one, True
     return min(able, key=lambda one: one.start, default=None), False
 
@@ -126,18 +128,22 @@ def choose(
 def bound_windup(
     pool: Pool, waiting: list[Contender], eligible: Collection[str], chosen: Contender
 ) -> None:
-    """No hoarded credit of the chosen, no hoarded debt of the others."""
+    """No hoarded credit of the chosen, no hoarded debt of the others.
+
+    Where all could be chosen all along, another party is ahead of the smallest S by its own last
+    charge at most, a strict one also by its burst, and by refunds of those in service.
+    """
     able = [one for one in waiting if one.state.name in eligible]
     others = [one for one in able if one is not chosen]
     if not others:
         return
-    base = pool.most_held / sum(one.weight for one in able)
-    second = min(one.start for one in others)
-    floor = second - base - pool.lmax / chosen.weight
+    refunds = pool.most_held / sum(one.weight for one in able)
+    steps = [(1 + BURST * one.strict) * pool.lmax / one.weight for one in others]
+    floor = min(one.start - step for one, step in zip(others, steps, strict=True)) - refunds
     if floor > chosen.start:
         chosen.state.tags.a = floor
-    for one in others:
-        most, tags = chosen.start + base + pool.lmax / one.weight, one.state.tags
+    for one, step in zip(others, steps, strict=True):
+        most, tags = chosen.start + refunds + step, one.state.tags
         if tags.a is not None:
             tags.a = min(tags.a, most)
         if tags.f is not None:

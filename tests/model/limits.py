@@ -31,6 +31,7 @@ class Item:
     estimate: float = -1
     stream: int = 0
     progress: int = 0
+    detached: int = 0
     idempotency: str = ""
     fingerprint: str = ""
     most: int = 0

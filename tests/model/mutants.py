@@ -2,13 +2,127 @@
 
 from __future__ import annotations
 
-MUTANTS: dict[str, list[tuple[str, str]]] = {}
-"""Name → replacements (text that stands exactly once in the library, what takes its place)."""
+HELD = "record.lease ~= worker .. '/' .. P.text(call) then return false"
+GIVEN_BACK = "redis.call('ZADD', K.waiting(q, class), record.entry, record.id)\n"
+EXPIRED = "redis.call('ZREM', K.deadlines(q), record.id)\n"
+APPEND = "#chunks do\n    redis"
+ENDED = "return record.state == one.state and 'ok' or 'lost'"
+OVER = "tonumber(record.deadline) <= q.now then\n    E.close(q, record, 'expired', 'deadline')\n"
+NO_VICTIMS = "  end\n  return nil\nend\n\nfunction A.newest"
+
+MUTANTS: dict[str, tuple[str, str]] = {
+    # leases
+    "no_lease_check": (HELD, "false then"),
+    "renew_keeps_the_old_end": (
+        "redis.call('ZADD', K.leases(q), q.now + q.settings.lease_ms, one.id)\n  M.claim",
+        "M.claim",
+    ),
+    "same_call_grants_anew": ("if t.call == last then", "if false then"),
+    "lower_call_grants": ("if t.call < last then return {{}, {}} end", ""),
+    "count_not_decremented": (
+        "P.add(q, 'running', -1)\n  P.add(q, 'running:' .. record.class, -1)\n  if",
+        "if",
+    ),
+    "repeated_finish_is_lost": (ENDED, "return 'lost'"),
+    "no_quiet_after_an_outage": ("if q.now < P.get(q, 'quiet', 0) then return false end", ""),
+    "clock_back_is_no_outage": ("if last and last <= q.now and q.now", "if last and q.now"),
+    "consumers_stay": ("if row.err == nil and #row == 0 then", "if false then"),
+    # fairness
+    "clamp_at_take": ("local start = math.max(a or v,", "local start = math.max(v,"),
+    "no_settlement_at_the_end": (
+        "worker = M.leave_running(q, record)\n    F.settle(q, record, tonumber(record.used))",
+        "worker = M.leave_running(q, record)",
+    ),
+    "full_refund_at_release": (
+        "F.settle(q, record, tonumber(record.used))\n  record.lease = ''",
+        "F.settle(q, record, 0)\n  record.lease = ''",
+    ),
+    "no_charge_at_renew": ("if used > tonumber(record.charged) then", "if false then"),
+    "a_retake_charges_whole": ("math.max(0, expected - charged)", "expected"),
+    "settled_by_another_weight": ("owed / tonumber(record.flow_weight)", "owed"),
+    "v_follows_a_strict_pick": ("if strict then return end\n", ""),
+    "v_passes_who_is_behind": ("if one.start < chosen.start then return end", ""),
+    "strict_without_cap": ("one.start <= v + burst / one.weight then", "true then"),
+    "hoarded_credit": ("if floor > chosen.start then", "if false then"),
+    "hoarded_debt": ("if one.start <= most then return end", "if true then return end"),
+    "no_lift_at_activation": (
+        "redis.call('HSET', K.starts(q, class), flow, a)",
+        "redis.call('HSET', K.starts(q, class), flow, 0)",
+    ),
+    "tags_outlive_the_class": ("redis.call('DEL', K.tags(q, class))", ""),
+    # suspects, attempts
+    "suspects_without_caps": (
+        "local held = T.held_suspects(q, t)\n",
+        "local held = T.held_suspects(q, t)\n  if true then return true end\n",
+    ),
+    "a_crash_is_never_solo": ("record.solo = '1' end", "record.solo = 0 end"),
+    "crashes_are_not_counted": ("record.crashes = tonumber(record.crashes) + 1", ""),
+    "drain_burns_attempts": (
+        "M.give_back(q, record, M.home(record))",
+        "record.attempts = tonumber(record.attempts) + 1 M.give_back(q, record, M.home(record))",
+    ),
+    "backoff_does_not_grow": ("2 ^ (record.attempts - 1) * spread", "spread"),
+    "given_back_goes_to_the_end": (
+        GIVEN_BACK + "    redis.call('ZINCRBY'",
+        GIVEN_BACK.replace("record.entry", "P.get(q, 'n', 0) + 1") + "    redis.call('ZINCRBY'",
+    ),
+    "new_ones_before_given_back": (
+        "if redis.call('ZSCORE', K.returned(q, class), flow) then",
+        "if redis.call('ZSCORE', K.returned(q, class), flow)\n"
+        "    and not redis.call('ZSCORE', K.depth(q, class), flow) then",
+    ),
+    # admission
+    "a_refusal_uses_budget": (
+        "one.spending[what] = level - cost\n",
+        "one.spending[what] = level - cost\n  A.spend(q, one, what, level - cost)\n",
+    ),
+    "no_place_kept_for_returners": (
+        "return after <= limit.bound - A.kept(q, limit, one)",
+        "return after <= limit.bound",
+    ),
+    "a_refusal_is_not_booked": ("A.set_booked(q, limit, booked)\n", ""),
+    "shed_from_the_own_class": (
+        "for rank = #q.settings.classes, class.rank + 1, -1 do",
+        "for rank = #q.settings.classes, class.rank, -1 do",
+    ),
+    "shed_the_oldest": ("redis.call('XREVRANGE', K.queue(q, flow, 0), '+', '-',",
+                        "redis.call('XRANGE', K.queue(q, flow, 0), '-', '+',"),
+    "shed_though_it_does_not_suffice": (NO_VICTIMS, NO_VICTIMS.replace("nil", "list")),
+    "given_back_ones_are_shed": ("if record and record.place == 'waiting' and", "if record and"),
+    "another_body_is_the_same_request": ("if fingerprint ~= one.fingerprint then", "if false then"),
+    "drained_pool_admits": ("if q.clock.draining == '1' then return", "if false then return"),
+    # the end
+    "the_empty_stream_stays": ("if redis.call('XLEN', queue) > 0 then return false end",
+                               "if true then return false end"),
+    "deadlines_outlive_requests": (EXPIRED + "  if E", "if E"),
+    "cancel_keeps_the_key": ("  else\n    redis.call('DEL', key)\n  end", "  end"),
+    "no_news": ("F.rest(q, record.class)\n  M.notify(q, record)", "F.rest(q, record.class)"),
+    "no_end_mark": ("if record.stream ~= '1' and tonumber(record.offset) == 0 then return end",
+                    "if true then return end"),
+    "results_live_for_ever": ("result, 'PX', q.settings.result_ttl_ms)", "result)"),
+    "the_worker_is_not_told": ("if worker then M.order(", "if false then M.order("),
+    # chunks, readers
+    "chunks_twice": ("for i = have - offset + 1, " + APPEND, "for i = 1, " + APPEND),
+    "a_gap_is_filled": ("if offset > have then return 'gap' end", ""),
+    "too_many_watchers": ("while #names > M.WATCHERS do table.remove(names, 1) end", ""),
+    # take
+    "expired_ones_are_granted": (
+        "elseif " + OVER + "  else\n    return record, map",
+        "else\n    return record, map",
+    ),
+    "any_wire_version": ("if tonumber(record.wire) > t.wire then", "if false then"),
+    "no_limit_per_class": ("if t.free[class] <= 0 then t.eligible[class] = nil end", ""),
+    "paused_pool_grants": ("if q.clock.paused ~= '1' then T.grants(q, t) end", "T.grants(q, t)"),
+    "no_second_ring": ("elseif t.granted and t.granted[class] then", "elseif false then"),
+    "bells_without_bound": ("redis.call('LTRIM', key, 0, P.RINGS - 1)", ""),
+}  # fmt: skip
+"""Name → text that stands exactly once in the library, and what takes its place."""
 
 
 def mutated(text: str, name: str) -> str:
     """The library with the named fault; the library itself where no name is given."""
-    for old, new in MUTANTS[name] if name else []:
-        assert text.count(old) == 1, f"{name}: {old!r} must stand once, not {text.count(old)} times"
-        text = text.replace(old, new)
-    return text
+    if not name:
+        return text
+    old, new = MUTANTS[name]
+    assert text.count(old) == 1, f"{name}: {old!r} must stand once, not {text.count(old)} times"
+    return text.replace(old, new)

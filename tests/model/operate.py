@@ -55,7 +55,8 @@ def requeue(pool: Pool, at: int, request_id: str) -> str:
         request_id, letter.class_name, letter.tenant, float(meta["flow_weight"]),
         float(meta["timeout"]),
         int(meta["wire"]), meta["model"], float(meta["limit"]), float(meta["estimate"]),
-        int(meta["stream"]), int(meta["progress"]), head=letter.head, body=letter.body,
+        int(meta["stream"]), int(meta["progress"]), detached=1, head=letter.head,
+        body=letter.body,
     )  # fmt: skip
     store(pool, item, "").retry_of = letter.id
     return "ok"

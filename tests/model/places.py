@@ -124,10 +124,20 @@ def keep_for_readers(pool: Pool, one: Request) -> None:
     if one.stream or one.offset:
         one.end_mark = True
         pool.expire_at(f"output:{one.id}", limits.result_ttl_ms)
-    if one.idempotency and one.state in ("done", "failed"):
+    if one.idempotency and _is_final(one):
         pool.expire_at(f"idempotency:{one.idempotency}", limits.idempotency_ttl_ms)
     elif one.idempotency:
         pool.idempotency.pop(one.idempotency, None)
+
+
+def _is_final(one: Request) -> bool:
+    """Whether a repeat would end in the same way: then its Idempotency-Key is kept."""
+    if one.state != "failed" or one.result is None:
+        return one.state == "done"
+    head = one.result[0]
+    status = head.get("status", 0)
+    refused = isinstance(status, int) and 400 <= status < 500
+    return refused or head.get("reason") == "result_too_large"
 
 
 def close(pool: Pool, one: Request, state: str, reason: str) -> None:

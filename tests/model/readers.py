@@ -7,7 +7,8 @@ import json
 from tests.model import places
 from tests.model.state import Pool, Request
 
-WATCHERS, CHUNK_BYTES = 4, 1024 * 1024
+BYTES = 1024 * 1024
+FORESTALLED_MS = 900_000
 
 
 def raw(one: Request) -> bytes:
@@ -19,7 +20,8 @@ def raw(one: Request) -> bytes:
 
 
 def reply(pool: Pool, inbox: str, items: list[tuple[str, int]]) -> list[list[object]]:
-    left = CHUNK_BYTES
+    """State, chunks, and at the end the result, as far as the bytes of a call go."""
+    left = BYTES
     rows: list[list[object]] = []
     for request_id, offset in items:
         one = pool.requests.get(request_id)
@@ -27,19 +29,15 @@ def reply(pool: Pool, inbox: str, items: list[tuple[str, int]]) -> list[list[obj
             rows.append([request_id, "", 0, b"", [], 0])
             continue
         if inbox and one.live:
-            watch(one, inbox)
+            one.watch(inbox)
         chunks, left = _chunks(one, offset, left)
-        ended = _ended(one, offset, len(chunks))
-        result = b"" if one.live else raw(one)
+        seen_all = offset < 0 or offset + len(chunks) >= one.offset
+        ended = not one.live and seen_all and left > 0
+        result = raw(one) if ended else b""
+        left -= len(result)
         flat = [value for number, event in chunks for value in (str(number), event)]
         rows.append([one.id, one.state, one.offset, result, flat, int(ended)])
     return rows
-
-
-def watch(one: Request, inbox: str) -> None:
-    """At most 4 watch; the oldest goes."""
-    if inbox not in one.watchers:
-        one.watchers = [*one.watchers, inbox][-WATCHERS:]
 
 
 def _chunks(one: Request, offset: int, left: int) -> tuple[list[tuple[int, bytes]], int]:
@@ -54,18 +52,34 @@ def _chunks(one: Request, offset: int, left: int) -> tuple[list[tuple[int, bytes
     return chunks, left
 
 
-def _ended(one: Request, offset: int, got: int) -> bool:
-    """Nothing follows any more what the reader has."""
-    return not one.live and (offset < 0 or offset + got >= one.offset)
-
-
-def cancel(pool: Pool, request_id: str, tenant: str = "") -> str:
+def cancel(
+    pool: Pool, request_id: str, tenant: str = "", inbox: str = "", in_doubt: bool = False
+) -> str:
     one = pool.requests.get(request_id)
-    if one is None or tenant not in ("", one.tenant):
+    if one is None:
+        return _forestall(pool, request_id, tenant) if in_doubt else ""
+    if tenant not in ("", one.tenant):
         return ""
-    if one.live:
+    if one.live and not (inbox and _wanted_without(pool, one, inbox)):
         places.close(pool, one, "cancelled", "cancelled")
     return one.state
+
+
+def _wanted_without(pool: Pool, one: Request, inbox: str) -> bool:
+    """The reader behind an inbox leaves; replicas whose inbox is gone read nothing either."""
+    one.watchers = [name for name in one.watchers if name != inbox and name in pool.inboxes]
+    return bool(one.detached or one.watchers)
+
+
+def _forestall(pool: Pool, request_id: str, tenant: str) -> str:
+    """Its admit may still come, and then finds it cancelled. It is counted nowhere."""
+    one = Request(
+        request_id, "", tenant, 0, 0, 0, "", 0, 0, 0, 0, 0, "", b"", b"", 0, pool.now,
+        forestalled=True, state="cancelled", place="", ended=pool.now,
+    )  # fmt: skip
+    pool.requests[request_id] = one
+    pool.expire_at(f"request:{request_id}", FORESTALLED_MS)
+    return "cancelled"
 
 
 def show(pool: Pool, request_id: str, tenant: str = "") -> list[object]:

@@ -14,6 +14,7 @@ from forebay_shared.settings import ClassSettings, PoolSettings
 
 TERMINAL = ("done", "failed", "cancelled", "expired", "shed", "dead")
 TAKEABLE = ("waiting", "returned")
+WATCHERS = 4
 
 Result = tuple[dict[str, object], bytes]
 
@@ -33,6 +34,7 @@ class Request:
     estimate: float
     stream: int
     progress: int
+    detached: int
     idempotency: str
     head: bytes
     body: bytes
@@ -40,6 +42,7 @@ class Request:
     admitted: float
     watchers: list[str] = field(default_factory=list)
     retry_of: str | None = None
+    forestalled: bool = False
     state: str = "queued"
     place: str = "waiting"
     lease: tuple[str, int] | None = None
@@ -73,6 +76,11 @@ class Request:
     @property
     def live(self) -> bool:
         return self.state not in TERMINAL
+
+    def watch(self, inbox: str) -> None:
+        """At most 4 watch; the oldest goes."""
+        if inbox not in self.watchers:
+            self.watchers = [*self.watchers, inbox][-WATCHERS:]
 
     @property
     def takeable(self) -> bool:
@@ -180,10 +188,10 @@ class Pool:
         return self.class_state(class_name).flows.setdefault(tenant, Tags())
 
     def live(self, class_name: str = "", tenant: str = "") -> Iterator[Request]:
-        """Live requests, of a class and of a flow where named, by arrival."""
-        for one in sorted(self.requests.values(), key=lambda one: one.entry):
+        """Live requests, of a class and of a flow where named; as they came, so by entry."""
+        for one in self.requests.values():
             named = class_name in ("", one.class_name) and tenant in ("", one.tenant)
-            if one.live and named:
+            if named and one.live:
                 yield one
 
     def queued(self, class_name: str = "") -> int:

@@ -14,6 +14,12 @@ from tests.model.state import Pool, Request
 
 Normal = dict[str, Any]
 
+FORESTALLED = (
+    "state", "place", "class", "tenant", "bucket", "entry", "lease", "model", "stream", "watchers",
+    "offset", "takes", "attempts", "crashes", "admitted", "taken", "ended", "deadline",
+)  # fmt: skip
+"""What is stored of a request that was cancelled before it came."""
+
 OWNER = {"returned": "@returned", "delayed": "@delayed", "suspect": "@suspect"}
 
 
@@ -109,7 +115,8 @@ def _request(pool: Pool, one: Request) -> Normal:
         "state": one.state, "place": one.place, "class": one.class_name, "tenant": one.tenant,
         "bucket": 0, "entry": one.entry, "lease": lease, "wire": one.wire, "model": one.model,
         "limit": one.limit, "estimate": one.estimate, "stream": one.stream,
-        "progress": one.progress, "bytes": one.bytes, "timeout": one.timeout,
+        "progress": one.progress, "detached": one.detached, "bytes": one.bytes,
+        "timeout": one.timeout,
         "flow_weight": one.flow_weight, "weight": one.class_weight, "charged": one.charged,
         "used": one.used, "takes": one.takes, "attempts": one.attempts, "crashes": one.crashes,
         "solos": one.solos, "solo": int(one.solo), "offset": one.offset,
@@ -117,6 +124,8 @@ def _request(pool: Pool, one: Request) -> Normal:
         "taken": one.taken, "ended": one.ended, "deadline": one.deadline, "reason": one.reason,
         "idempotency": one.idempotency,
     }  # fmt: skip
+    if one.forestalled:
+        record = {name: record[name] for name in FORESTALLED}
     if one.retry_of is not None:
         record["retry_of"] = one.retry_of
     output: list[Any] = [(n, *chunk) for n, chunk in enumerate(one.chunks, 1)]

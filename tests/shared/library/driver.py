@@ -89,7 +89,7 @@ class HeldLibrary(Library):
 def admit(library: HeldLibrary, number: int, tenant: str = "ann", timeout: int = 600_000) -> Any:
     """One request, without an oracle."""
     name = f"{library.pool}.{number:026d}"
-    head = [name, "normal", tenant, 1, timeout, 1, "m", -1, -1, 0, 0, "", ""]
+    head = [name, "normal", tenant, 1, timeout, 1, "m", -1, -1, 0, 0, 0, "", ""]
     return library.fcall("admit", "", 1, *head, 0, 0, 0, 0, "{}", "body")
 
 

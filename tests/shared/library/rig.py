@@ -99,8 +99,8 @@ class Rig:
         for one in items:
             arguments += [
                 one.id, one.class_name, one.tenant, one.weight, one.timeout, one.wire, one.model,
-                one.limit, one.estimate, one.stream, one.progress, one.idempotency,
-                one.fingerprint, one.most, one.most_bytes, one.per_minute,
+                one.limit, one.estimate, one.stream, one.progress, one.detached,
+                one.idempotency, one.fingerprint, one.most, one.most_bytes, one.per_minute,
                 one.tokens_per_minute, one.head, one.body,
             ]  # fmt: skip
         return self.both(admit.admit(self.oracle, items, inbox), "admit", *arguments)
@@ -111,9 +111,11 @@ class Rig:
         answer = flat(self.library.fcall("reply", inbox, len(items), *wanted))
         agree([with_result(row, 3) for row in rows], [with_result(row, 3) for row in answer])
 
-    def cancel(self, request_id: str, tenant: str = "") -> Any:
-        expected = readers.cancel(self.oracle, request_id, tenant)
-        return self.both(expected, "cancel", request_id, tenant)
+    def cancel(
+        self, request_id: str, tenant: str = "", inbox: str = "", in_doubt: bool = False
+    ) -> Any:
+        expected = readers.cancel(self.oracle, request_id, tenant, inbox, in_doubt)
+        return self.both(expected, "cancel", request_id, tenant, inbox, int(in_doubt))
 
     def show(self, request_id: str, tenant: str = "") -> None:
         row = flat(readers.show(self.oracle, request_id, tenant))

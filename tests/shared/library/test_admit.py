@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 from tests.model.dump import untouched
+from tests.model.hold import Ending
 from tests.shared.library.driver import HeldLibrary, admit
-from tests.shared.library.rig import POOL, Rig, done, plain, request_id, room
+from tests.shared.library.rig import POOL, Rig, done, given_back, plain, request_id, room
 
 
 def classes(rig: Rig, **depths: int) -> None:
@@ -72,6 +73,20 @@ def test_a_request_that_was_not_answered_frees_its_idempotency_key(rig: Rig) -> 
     rig.admit([plain(1, idempotency="k", fingerprint="f")])
     rig.cancel(request_id(1))
     assert rig.admit([plain(2, idempotency="k", fingerprint="f")])[0][0] == b"new"
+    rig.check()
+
+
+@pytest.mark.parametrize(("status", "kept"), [(400, True), (429, True), (500, False), (0, False)])
+def test_a_failure_that_a_repeat_may_mend_frees_its_idempotency_key(
+    rig: Rig, status: int, kept: bool
+) -> None:
+    """The engine refused it for good: the same answer for a day. Anything else: tried anew."""
+    rig.admit([plain(1, idempotency="k", fingerprint="f")])
+    rig.take(room("w1", 1))
+    head = {"state": "failed", "status": status}
+    rig.finish("w1", [Ending(request_id(1), 1, "failed", "engine", (1, 0, 0), head, b"no")])
+    answer = rig.admit([plain(2, idempotency="k", fingerprint="f")])
+    assert answer[0][0] == (b"same" if kept else b"new")
     rig.check()
 
 
@@ -161,6 +176,18 @@ def test_a_place_that_cannot_be_made_costs_nobody(rig: Rig) -> None:
     rig.take(room("w1", 1))
     rig.admit([plain(3, "high"), plain(4, "high")])
     assert rig.admit([plain(5, "high")])[0][:2] == [b"full", b"pool"]
+    rig.check()
+
+
+def test_what_was_taken_once_is_never_shed(rig: Rig) -> None:
+    """Two places are needed, the lower class has one never-taken and one given back: refused."""
+    rig.change(depth=5, kept_share=0)
+    rig.admit([plain(n, "high") for n in range(3)] + [plain(3, "low"), plain(4, "low")])
+    rig.take(room("w1", 1, count=1, free={"low": 1}))
+    rig.release("w1", [given_back(3, 1, "blameless")])
+    rig.change(kept_share=0.2)
+    rig.admit([plain(5, "low", fingerprint="f")])
+    assert rig.admit([plain(6, "high")])[0][:2] == [b"full", b"pool"]
     rig.check()
 
 

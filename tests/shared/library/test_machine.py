@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from redis import Redis
-from tests.model.admit import Item
 from tests.model.hold import Emission, Ending, Held, Release
+from tests.model.limits import Item
 from tests.model.take import Take
 from tests.shared.library.rig import Rig
 
@@ -112,6 +112,7 @@ class Machine(RuleBasedStateMachine):
             limit=draw(st.sampled_from([-1, 0, 10, 500])),
             estimate=draw(st.sampled_from([-1, -1, 7])),
             stream=draw(st.integers(0, 1)),
+            detached=draw(st.sampled_from([0, 0, 1])),
             idempotency=draw(st.sampled_from("kl")) if keyed else "",
             fingerprint=draw(st.sampled_from(["", "f", "g", "h"])),
             most=draw(st.sampled_from([0, 0, 2])),
@@ -142,9 +143,17 @@ class Machine(RuleBasedStateMachine):
         wanted = st.tuples(self.any_id(), st.integers(-1, 4))
         self.do(partial(self.rig.reply, inbox, data.draw(st.lists(wanted, max_size=3))))
 
-    @rule(data=st.data(), tenant=st.sampled_from(["", "", *TENANTS]))
-    def cancel(self, data: st.DataObject, tenant: str) -> None:
-        self.do(partial(self.rig.cancel, data.draw(self.any_id()), tenant))
+    @rule(
+        data=st.data(),
+        tenant=st.sampled_from(["", "", *TENANTS]),
+        inbox=st.sampled_from(["", *INBOXES]),
+        in_doubt=st.booleans(),
+    )
+    def cancel(self, data: st.DataObject, tenant: str, inbox: str, in_doubt: bool) -> None:
+        """By an owner, by a reader that leaves, or by who does not know whether it was admitted."""
+        coming = f"rig.{len(self.ids):026d}"
+        request_id = data.draw(st.one_of(self.any_id(), st.just(coming)))
+        self.do(partial(self.rig.cancel, request_id, tenant, inbox, in_doubt))
 
     @rule(data=st.data(), tenant=st.sampled_from(["", "", *TENANTS]))
     def show(self, data: st.DataObject, tenant: str) -> None:
@@ -193,8 +202,20 @@ class Machine(RuleBasedStateMachine):
     def lease(self, data: st.DataObject) -> tuple[str, str, int]:
         """Mostly one that is held, else any that ever was, or none that ever was."""
         held = [lease for lease in self.leases if self.runs(lease)]
+        if not held and data.draw(st.integers(0, 3)):
+            held = self.feed(data.draw(st.sampled_from(WORKERS)))
         ever = [*self.leases[-8:], ("rig.unknown", "w1", 1)]
         return data.draw(st.sampled_from(held * 4 + ever if held else ever))
+
+    def feed(self, worker: str) -> list[tuple[str, str, int]]:
+        """Gives a worker something to do, so that what it may do with it is met more often."""
+        self.ids.append(f"rig.{len(self.ids):026d}")
+        item = Item(self.ids[-1], "high", "ann", stream=1, wire=1)
+        self.do(partial(self.rig.admit, [item], "r1.1"))
+        self.calls[worker] += 1
+        wanted = Take(worker, self.calls[worker], 16, 2, 5, dict.fromkeys(CLASSES, 4))
+        self.learn(worker, self.do(partial(take_anew, self.rig.take, wanted)))
+        return [lease for lease in self.leases if self.runs(lease)]
 
     def runs(self, lease: tuple[str, str, int]) -> bool:
         one = self.rig.oracle.requests.get(lease[0])
@@ -222,7 +243,8 @@ class Machine(RuleBasedStateMachine):
         state = data.draw(st.sampled_from(["done", "done", "failed"]))
         size = data.draw(st.sampled_from([0, 20, 100, 200]))
         offset, chunks = self.offset(data, request_id), tuple(data.draw(chunk_lists))
-        head = {"state": state, "status": 200}
+        status = 200 if state == "done" else data.draw(st.sampled_from([400, 500]))
+        head = {"state": state, "status": status}
         usage = data.draw(usages)
         return worker, Ending(request_id, call, state, "", usage, head, b"x" * size, offset, chunks)
 
@@ -249,20 +271,43 @@ class Machine(RuleBasedStateMachine):
         self, data: st.DataObject, usage: tuple[int, int, int], blame: str, jitter: float
     ) -> None:
         request_id, worker, call = self.lease(data)
-        head = {"state": "failed", "status": 500}
+        head = {"state": "failed", "status": data.draw(st.sampled_from([429, 500]))}
         one = Release(request_id, call, blame, jitter, usage, "engine", head, b"no")
         self.do(partial(self.rig.release, worker, [one]))
+
+    def held_by(self, worker: str) -> list[tuple[str, int]]:
+        leases = [lease for lease in dict.fromkeys(self.leases) if self.runs(lease)]
+        return [(request_id, call) for request_id, holder, call in leases if holder == worker]
 
     @rule(worker=st.sampled_from(WORKERS), usage=usages)
     def crash(self, worker: str, usage: tuple[int, int, int]) -> None:
         """The engine of a worker dies with all that it held."""
-        held = [lease for lease in dict.fromkeys(self.leases) if self.runs(lease)]
+        self.lose_engine(worker, usage)
+
+    def lose_engine(self, worker: str, usage: tuple[int, int, int]) -> None:
         blamed = [
-            Release(one, call, "crashed", 0, usage, "engine", {}, b"")
-            for one, holder, call in held
-            if holder == worker
+            Release(request_id, call, "crashed", 0, usage, "engine", {}, b"")
+            for request_id, call in self.held_by(worker)
         ]
         self.do(partial(self.rig.release, worker, blamed))
+
+    @rule(worker=st.sampled_from(WORKERS), name=st.sampled_from(CLASSES))
+    def crash_alone(self, worker: str, name: str) -> None:
+        """A worker of one slot, which whatever it takes kills, twice."""
+        for _ in range(2):
+            self.calls[worker] += 1
+            wanted = Take(worker, self.calls[worker], 1, 2, 1, {name: 1})
+            self.learn(worker, self.do(partial(take_anew, self.rig.take, wanted)))
+            self.lose_engine(worker, (1, 0, 1))
+
+    @rule(worker=st.sampled_from(WORKERS), usage=usages)
+    def finish_all(self, worker: str, usage: tuple[int, int, int]) -> None:
+        """A worker ends all that it holds."""
+        endings = [
+            Ending(request_id, call, "done", "", usage, {"state": "done", "status": 200}, b"yes")
+            for request_id, call in self.held_by(worker)
+        ]
+        self.do(partial(self.rig.finish, worker, endings))
 
     @rule(data=st.data(), slots=st.integers(0, 16))
     def register(self, data: st.DataObject, slots: int) -> None:

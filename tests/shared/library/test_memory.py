@@ -36,7 +36,7 @@ def test_at_maxmemory_running_requests_finish_and_new_ones_are_refused(
     row = [others[0], 2, "blameless", 0, 1, 0, 1, "drain", "{}", ""]
     assert library.fcall("release", "w1", 1, *row) == [b"queued"]
     assert library.fcall("renew", "w1", 1, others[1], 2, 1, 0, 1) == [b"ok"]
-    assert library.fcall("cancel", others[2], "") == b"cancelled"
+    assert library.fcall("cancel", others[2], "", "", 0) == b"cancelled"
     assert library.fcall("sweep", 0) == [0, 0, 0, 0, 0]
     assert library.fcall("reply", "r1.1", 1, others[1], -1)[0][1] == b"running"
     assert library.fcall("switch", "0", "0") == b"ok"
@@ -99,5 +99,5 @@ def admit_many(library: HeldLibrary, numbers: range) -> None:
     arguments: list[object] = ["", len(numbers)]
     for number in numbers:
         arguments += [request_id(number), "normal", f"t{number % 20}", 1, 9_000_000, 1, "m"]
-        arguments += [-1, -1, 0, 0, "", "", 0, 0, 0, 0, "{}", "body"]
+        arguments += [-1, -1, 0, 0, 0, "", "", 0, 0, 0, 0, "{}", "body"]
     library.fcall("admit", *arguments)

@@ -16,6 +16,7 @@ from tests.shared.library.driver import HeldLibrary, admit, take
 from tests.shared.library.rig import POOL, request_id
 
 from forebay_shared.library import function_name, source
+from forebay_shared.settings import PoolSettings
 
 COMMAND = re.compile(r"redis\.p?call\(\s*'([A-Z]+)'(?:,\s*'([A-Z]+)')?")
 FUNCTION = re.compile(r"function_name = 'forebay_(\w+)_@?")
@@ -60,6 +61,33 @@ def test_selftest_fails_where_a_command_may_not_be_called(
     with user, pytest.raises(ResponseError, match=r"permission|ACL"):
         user.fcall(function_name("selftest"), 2, *keys(library))
     client.execute_command("ACL", "DELUSER", "lame")
+
+
+READERS = {"show", "settings", "status"}
+REFUSED_AT_MAXMEMORY = {"admit", "requeue", "emit"}
+
+
+def test_flags_say_what_goes_on_at_maxmemory(library: HeldLibrary, client: Redis) -> None:
+    """Readers write nothing, new work is refused whole, all else goes on so that memory falls."""
+    [listed] = client.function_list(f"forebay_{library.mark}")
+    rows = [dict(zip(row[::2], row[1::2], strict=True)) for row in listed[5]]
+    flags = {row[b"name"].decode().split("_", 1)[1]: set(row[b"flags"]) for row in rows}
+    for name, found in flags.items():
+        step = name.removesuffix(f"_{library.mark}")
+        wanted = {b"no-writes"} if step in READERS else {b"allow-oom"}
+        assert found == (set() if step in REFUSED_AT_MAXMEMORY else wanted), step
+
+
+def test_defaults_are_those_of_the_settings() -> None:
+    """What settings of an older version do not name is what a new pool would have."""
+    text = source()
+    block = re.search(r"P\.DEFAULTS = \{(.*?)\n\}", text, re.DOTALL)
+    assert block
+    stated = {name: float(value) for name, value in re.findall(r"(\w+) = ([\d.]+)", block[1])}
+    known = PoolSettings().model_dump()
+    assert stated == {name: known[name] for name in stated}
+    used = set(re.findall(r"q\.settings\.(\w+)", text)) - {"classes", "by_name", "cost"}
+    assert used <= set(stated)
 
 
 def test_selftest_leaves_nothing_behind(library: HeldLibrary, client: Redis) -> None:
@@ -134,7 +162,7 @@ def _admit(draw: random.Random) -> list[str]:
     row = ["r1.1", "2"]
     for _ in range(2):
         row += [request_id(draw.randrange(99)), "normal", "ann", "1", "9999", "1", "m", "-1", "-1"]
-        row += ["1", "0", "k", "f", "0", "0", "5", "500", "{}", "body"]
+        row += ["1", "0", "0", "k", "f", "0", "0", "5", "500", "{}", "body"]
     return row
 
 
@@ -155,7 +183,7 @@ SHAPES = {
     "finish_take": lambda draw: ["w1", "1", *_ending(draw), *_take(draw)],
     "release": lambda draw: ["w1", "2", *_release(draw), *_release(draw)],
     "reply": lambda draw: ["r1.1", "2", request_id(0), "0", request_id(1), "-1"],
-    "cancel": lambda draw: [request_id(draw.randrange(7)), ""],
+    "cancel": lambda draw: [request_id(draw.randrange(9)), "", draw.choice(["", "r1.1"]), "1"],
     "register": lambda draw: ["w1", "serving", "4", "1", "[]", "{}", "1", "m"],
     "requeue": lambda draw: ["5-5", request_id(88)],
     "switch": lambda draw: ["", ""],
@@ -179,7 +207,7 @@ def test_all_keys_of_a_pool_share_a_slot(library: HeldLibrary, client: Redis) ->
     library.fcall("order", "w1", "drain")
     library.fcall("register", "w1", "serving", 1, 0, "[]", "{}", 1, "m")
     library.fcall("sweep", 0)
-    library.fcall("cancel", request_id(0), "")
+    library.fcall("cancel", request_id(0), "", "", 0)
     keys = [key.decode() for key in client.keys("fb:*")]
     assert len(keys) > 12
     assert {key[: key.index("}") + 1] for key in keys} == {"fb:{rig}"}
