@@ -14,10 +14,13 @@ from itertools import islice
 from forebay_producer.news import News
 from forebay_producer.options import Timings
 from forebay_producer.reader import Left, Reader
-from forebay_shared.calls import Intake
+from forebay_shared.calls import Intake, Seen
 from forebay_shared.calls.intake import UNKNOWN
 from forebay_shared.calls.library import ITEMS_PER_CALL
 from forebay_shared.metrics import Metrics
+
+_REPLY_BYTES = 1024 * 1024
+"""A reply that carries so much may have left out more."""
 
 
 class Inbox:
@@ -134,7 +137,8 @@ class Inbox:
         self._metrics.count("forebay_redis_calls_total", step="reply")
         wanted = [(reader.request_id, reader.have) for reader in batch]
         seen = await self._intake.reply(self.name, wanted)
-        again = [one for one, saw in zip(batch, seen, strict=True) if one.take_in(saw)]
+        cut = sum(map(_size, seen)) >= _REPLY_BYTES
+        again = [one for one, saw in zip(batch, seen, strict=True) if one.take_in(saw, cut=cut)]
         # Who got nothing because others filled the reply goes first now.
         for reader in sorted(again, key=lambda one: not one.dry):
             self.ask(reader)
@@ -161,3 +165,7 @@ class Inbox:
             reader.asked_s = now_s
             self._quiet.move_to_end(reader)
             self.ask(reader)
+
+
+def _size(seen: Seen) -> int:
+    return len(seen.result) + sum(len(event) for _, event in seen.chunks)

@@ -33,7 +33,7 @@ class Reader:
     """
 
     __slots__ = (
-        "_dry", "_news", "armed", "asked_s", "buffered", "chunks", "ended", "have", "left",
+        "_dry", "_news", "armed", "asked_s", "buffered", "chunks", "dry", "ended", "have", "left",
         "most_bytes", "request_id", "result", "starved", "state",
     )  # fmt: skip
 
@@ -52,6 +52,8 @@ class Reader:
         self.starved = False
         """Whether news was left in Redis because the client is slow."""
         self.asked_s = 0.0
+        self.dry = False
+        """Whether the last reply brought nothing of what is there."""
         self._dry = 0
         self._news = asyncio.Event()
 
@@ -65,8 +67,11 @@ class Reader:
         """Whether nothing more will come."""
         return self.ended or self.left is not None
 
-    def take_in(self, seen: Seen) -> bool:
-        """Note what a reply saw; whether to ask again at once since more is there."""
+    def take_in(self, seen: Seen, *, cut: bool = False) -> bool:
+        """Note what a reply saw; whether to ask again at once since more is there.
+
+        `cut`: the reply was full, so what it lacks may be there all the same.
+        """
         if not seen.state:
             if self.armed:
                 self.leave(Left.VANISHED)
@@ -75,27 +80,25 @@ class Reader:
             self.chunks.append((offset, event))
             self.buffered += len(event)
             self.have = offset
-        if seen.state in TERMINAL and (self.have == UNKNOWN or seen.ended):
+        if seen.ended:
             self.state, self.result, self.ended = seen.state, seen.result, True
         if self.chunks or self.ended:
             self._news.set()
-        return not self.ended and self._is_behind(seen)
+        return not self.ended and self._is_behind(seen, cut)
 
-    def _is_behind(self, seen: Seen) -> bool:
+    def _is_behind(self, seen: Seen, cut: bool) -> bool:
         terminal = seen.state in TERMINAL
-        if self.have == UNKNOWN or not (terminal or seen.offset > self.have):
+        if not (terminal or self.have != UNKNOWN and seen.offset > self.have):
             return False
-        self._dry = 0 if seen.chunks else self._dry + 1
+        self.dry = not seen.chunks
+        if cut:
+            return True
+        self._dry = self._dry + 1 if self.dry else 0
         if self._dry < _DRY:
             return True
         if terminal:
             self.leave(Left.VANISHED)
         return False  # the floor asks again
-
-    @property
-    def dry(self) -> bool:
-        """Whether the last reply brought none of the chunks that are there."""
-        return self._dry > 0
 
     def next_chunk(self) -> tuple[int, bytes]:
         """The oldest chunk, as (offset, event); there must be one."""

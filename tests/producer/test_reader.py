@@ -37,6 +37,20 @@ async def test_a_stream_reader_ends_with_the_mark_and_not_with_the_result() -> N
     assert [reader.next_chunk(), reader.next_chunk()] == [(1, b"a"), (2, b"b")]
 
 
+async def test_a_result_that_did_not_fit_is_asked_for_again() -> None:
+    reader = Reader("id")
+    assert [reader.take_in(seen("done"), cut=True) for _ in range(9)] == [True] * 9
+    assert not reader.over
+    assert not reader.take_in(seen("done", ended=True), cut=True)
+    assert (reader.state, reader.result, reader.left) == ("done", b"{}", None)
+
+
+async def test_full_replies_say_nothing_of_chunks_that_they_lack() -> None:
+    reader = Reader("id", have=1)
+    assert all(reader.take_in(seen("done", 5), cut=True) for _ in range(9))
+    assert not reader.over
+
+
 async def test_more_is_asked_for_while_the_record_is_ahead() -> None:
     reader = Reader("id", have=0)
     assert reader.take_in(seen("running", 3, (1, b"a"), (2, b"b")))
