@@ -36,7 +36,7 @@ class Timings:
     overdue_s: float = 5.0
     """A synchronous waiter gives up so long after its deadline if Redis does not say so itself."""
     leave_for_s: float = 600.0
-    """That a client left is told so long while Redis is away; then its deadline ends the request."""
+    """Redis is told so long that a client left; after that the deadline ends its request."""
     full_share: float = 0.85
     """New requests are refused from this share of Redis' maxmemory, to keep room for results."""
     reader_bytes: int = 256 * KIB

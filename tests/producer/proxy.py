@@ -26,7 +26,7 @@ class Fate(Enum):
 
 @dataclass
 class Proxy:
-    """`fate` holds for all admits that come from now on; `met` counts those that were not passed."""
+    """`fate` is that of all admits to come; `met` counts those that were not passed."""
 
     server_path: str
     url: str

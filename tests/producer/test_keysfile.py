@@ -28,7 +28,8 @@ def test_without_a_file_everybody_is_one_tenant() -> None:
 
 def test_a_key_tells_tenant_class_weight_and_limits(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
-    more = 'highest_class = "critical"\nweight = 2\nestimate = "max_tokens"\nlimits = { depth = 5, tokens_per_minute = 1e6 }'
+    more = 'highest_class = "critical"\nweight = 2\nestimate = "max_tokens"\n'
+    more += "limits = { depth = 5, tokens_per_minute = 1e6 }"
     path.write_text(row("k1", "acme", more) + row("k2", "beta"))
     caller = Callers(path).identify(bearer("k1"))
     assert (caller.tenant, caller.highest_class, caller.weight) == ("acme", "critical", 2)
