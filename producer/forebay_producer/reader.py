@@ -88,7 +88,7 @@ class Reader:
 
     def _is_behind(self, seen: Seen, cut: bool) -> bool:
         terminal = seen.state in TERMINAL
-        if not (terminal or self.have != UNKNOWN and seen.offset > self.have):
+        if not (terminal or (self.have != UNKNOWN and seen.offset > self.have)):
             return False
         self.dry = not seen.chunks
         if cut:

@@ -1,4 +1,4 @@
-"""Answers so large that one reply holds one of them: everybody gets theirs, and Redis stays free."""
+"""Answers of which one reply holds one: everybody gets theirs, and Redis stays free."""
 
 from __future__ import annotations
 
