@@ -47,6 +47,11 @@ class Call:
         preferences = self.headers.get("prefer", "").lower()
         return any(one.strip() == "respond-async" for one in re.split("[,;]", preferences))
 
+    @property
+    def patience_s(self) -> float | None:
+        """How long an official SDK waits between two bytes, or None where it does not say."""
+        return _seconds(self.headers.get("x-stainless-read-timeout", ""))
+
 
 def make_admission(call: Call, pool: str, settings: PoolSettings) -> Admission:
     """The admission of `call` to `pool`. Raises InvalidRequest that names the header or field."""
@@ -100,14 +105,18 @@ def _class_by_tier(asked: Asked) -> str | None:
 
 
 def timeout_ms(call: Call, settings: PoolSettings) -> int:
-    """Milliseconds until the deadline: as named, else the client's patience, else the pool's."""
+    """Milliseconds until the deadline: as named, else the client's patience, else the pool's.
+
+    A stream's client is as patient as it says between two events, however long the whole lasts.
+    """
     named = call.headers.get("x-request-timeout")
     if named is not None:
         return _named_timeout_ms(named)
     if call.asynchronous:
         return settings.async_deadline_ms
-    patience_s = _seconds(call.headers.get("x-stainless-read-timeout", ""))
-    return settings.sync_deadline_ms if patience_s is None else int(patience_s * 1000)
+    if call.asked.streams or call.patience_s is None:
+        return settings.sync_deadline_ms
+    return int(call.patience_s * 1000)
 
 
 def _named_timeout_ms(named: str) -> int:

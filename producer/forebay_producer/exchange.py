@@ -24,6 +24,8 @@ from forebay_shared.errors import ForebayError, Gone
 from forebay_shared.metrics import Metrics
 from forebay_shared.records import Result
 
+_LEAST_SILENCE_S = 0.1
+
 
 async def hang_up(receive: Receive, reader: Reader) -> None:
     """Let the reader leave when the client does."""
@@ -62,6 +64,7 @@ class Exchange:
         self._have = 0 if admission.envelope.stream else UNKNOWN
         self._metrics = metrics
         self._started_s = time.monotonic()
+        self._patience_s = call.patience_s
         self.tier = served_tier(call.asked, admission.class_name)
         self.headers = {
             "x-request-id": admission.request_id,
@@ -81,6 +84,12 @@ class Exchange:
     def streams(self) -> bool:
         """Whether the client reads chunks."""
         return self._have != UNKNOWN
+
+    def silence_s(self, usual_s: float) -> float:
+        """`usual_s`, or less where the client would not be silent with us for so long."""
+        if self._patience_s is None:
+            return usual_s
+        return min(usual_s, max(self._patience_s / 2, _LEAST_SILENCE_S))
 
     async def admit(self, admission: Admission, overdue_s: float) -> None:
         """Store the request and watch it. Raises the refusal, or what Redis raises."""

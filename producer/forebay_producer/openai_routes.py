@@ -101,7 +101,8 @@ class OpenAIRoutes:
             streaming = await self._has_begun(exchange)
             if not streaming:
                 return exchange.end_answer()
-            return ExchangeStream(exchange, self._replica.timings.comment_every_s)
+            every_s = exchange.silence_s(self._replica.timings.comment_every_s)
+            return ExchangeStream(exchange, every_s)
         finally:
             if not streaming:
                 exchange.close()
@@ -109,7 +110,7 @@ class OpenAIRoutes:
     async def _has_begun(self, exchange: Exchange) -> bool:
         """Whether a stream's status goes out as 200; False where it ended in an error before."""
         reader = exchange.reader
-        await reader.news(self._replica.timings.status_after_s)
+        await reader.news(exchange.silence_s(self._replica.timings.status_after_s))
         return bool(reader.chunks) or not reader.over or reader.state == "done"
 
     async def models(self, request: Request) -> Response:

@@ -96,7 +96,10 @@ def test_the_deadline_is_named_or_the_clients_patience_or_the_pools() -> None:
     assert admission({"x-request-timeout": "1.5"}).timeout_ms == 1500
     patience = {"x-stainless-read-timeout": "30.0"}
     assert admission(patience).timeout_ms == 30_000
+    assert admission(patience, stream=True).timeout_ms == SETTINGS.sync_deadline_ms
     assert admission({**patience, "x-request-timeout": "5"}).timeout_ms == 5_000
+    both = {**patience, "x-request-timeout": "5"}
+    assert admission(both, stream=True).timeout_ms == 5_000
     assert admission({**patience, "prefer": "respond-async"}).timeout_ms == 86_400_000
     assert admission({"x-stainless-read-timeout": "NOT_GIVEN"}).timeout_ms == 600_000
 

@@ -66,6 +66,21 @@ async def test_the_sdk_reads_over_comments(redis_url: str) -> None:
     assert texts == ["a", "b"]
 
 
+async def test_an_impatient_sdk_reads_a_stream_that_lasts_longer(redis_url: str) -> None:
+    """Its time-out is that between two bytes: signs of life come within it, queued or running."""
+
+    async def slow(worker: ScriptedWorker, grant: Grant) -> None:
+        for n in range(2):
+            await asyncio.sleep(0.9)
+            await worker.emit(grant, n, chunk("a"))
+        await worker.finish(grant, DONE, 2)
+
+    async with serving(redis_url) as one, working(redis_url, slow):
+        hasty = one.sdk.with_options(timeout=0.8)
+        stream = await hasty.chat.completions.create(**STREAM)
+        assert len([event async for event in stream]) == 2
+
+
 async def test_an_error_after_the_first_event_is_one_event_and_no_done(redis_url: str) -> None:
     failed = end_with(Result("failed", 500, body=ENGINE_ERROR), chunk("a"))
     async with serving(redis_url) as one, working(redis_url, failed):
