@@ -30,7 +30,7 @@ from forebay_worker.engine import (
 )
 from forebay_worker.outbox import Outbox
 from forebay_worker.outcome import Dropped, Finished, GivenBack, Outcome
-from forebay_worker.pulse import Pulse
+from forebay_worker.pulse import KEY_REFUSALS, Pulse
 from forebay_worker.rules import Rules
 from forebay_worker.runs import Run, Runs, Stop
 from forebay_worker.splice import Prepared, prepare
@@ -178,11 +178,24 @@ class Executor:
         if isinstance(error, EngineUnreachable | EngineBusy):
             self._refused(error)
             return not_again(run, GivenBack(Blame.BLAMELESS, ends.last_words(error)))
+        if isinstance(error, EngineRejected) and error.status in KEY_REFUSALS:
+            return await self._key_refused(error)
         if isinstance(error, EngineRejected | EngineFailed) and (
             error.status < 500 or run.delivered
         ):
             return ends.refused(error)
         return await self._blamed(run, ends.last_words(error))
+
+    async def _key_refused(self, error: EngineRejected) -> Outcome:
+        """The key is ours, so no client is to blame or to be told.
+
+        But 403 where the key is let in may be about this very request, and must not go round for
+        ever: that is an attempt.
+        """
+        let_in = await self._pulse.refused_key(error.status)
+        if error.status == 403 and let_in:
+            return GivenBack(Blame.ATTEMPT, ends.last_words(error))
+        return GivenBack(Blame.BLAMELESS, ends.trouble("The engine refused this server's key."))
 
     async def _blamed(self, run: Run, result: Result) -> Outcome:
         if run.delivered:

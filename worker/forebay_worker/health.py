@@ -32,7 +32,7 @@ class Health:
             return "draining"
         if not self._link.up or self._link.silent_s > SILENT_S:
             return "redis"
-        return None if self._pulse.up else "engine"
+        return None if self._pulse.up else self._pulse.why_down
 
     async def listen(self, address: Address) -> None:
         """Open the listener. Raises OSError where the address cannot be had."""
