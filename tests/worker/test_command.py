@@ -27,14 +27,16 @@ URL = "redis://127.0.0.1:1/0"
         (["--admin", "9000"], "HOST:PORT"),
         (["--admin", "h:99999"], "HOST:PORT"),
         (["--grace", "-1"], "--grace"),
-        (["--api-key", "FOREBAY_NO_SUCH"], "FOREBAY_NO_SUCH"),
+        (["--engine-key", "hunter2"], "name of an environment variable"),
+        (["--engine-key", "FOREBAY_EMPTY"], "name of an environment variable"),
         (["--sim-speed", "0"], "--sim-speed"),
         (["--sim-profile", "huge"], "--sim-profile"),
     ],
 )
 def test_bad_options_are_explained(arguments: list[str], says: str) -> None:
     """Exit code 2 and a message that names what to write instead."""
-    outcome = CliRunner().invoke(work, ["--redis", URL, *arguments])
+    runner = CliRunner(env={"FOREBAY_EMPTY": ""})
+    outcome = runner.invoke(work, ["--redis", URL, *arguments])
     assert outcome.exit_code == 2
     assert says in outcome.output
     assert "hunter2" not in outcome.output

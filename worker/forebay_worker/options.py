@@ -34,7 +34,7 @@ class WorkOptions:
 
     redis: str
     engine: str = "sim"
-    api_key: str | None = None
+    engine_key: str | None = field(default=None, repr=False)
     pool: str = "default"
     slots: int | None = None
     classes: tuple[str, ...] = ()

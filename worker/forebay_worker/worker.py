@@ -146,7 +146,7 @@ def make_engine(options: WorkOptions) -> Engine:
     if options.engine == "sim":
         sim = options.sim
         return SimEngine(sim.profile, sim.models, sim.seed, sim.speed)
-    return OpenAIEngine(options.engine, options.api_key)
+    return OpenAIEngine(options.engine, options.engine_key)
 
 
 def run(options: WorkOptions) -> int:
