@@ -203,7 +203,10 @@ async def test_sigterm_ends_the_process_with_code_zero(desk: Desk, tmp_path: Pat
 async def test_the_process_is_gone_on_time_without_redis(
     own_desk: Desk, own_server: Server, tmp_path: Path, how: str
 ) -> None:
-    """The whole process, with a request running: grace + 2 s, exit code 0."""
+    """The whole process, with a request running: grace + 2 s, exit code 0.
+
+    A second more is for the process itself, which a busy machine lets wait.
+    """
     arguments = ["--redis", own_server.url, "--grace", "0.5"]
     child = Child("forebay_worker", arguments, tmp_path / "worker.log")
     request_id = await own_desk.submit(body={"model": "sim", "min_tokens": 9_000})
@@ -214,5 +217,5 @@ async def test_the_process_is_gone_on_time_without_redis(
         own_server.pause()
     began_s = time.monotonic()
     assert child.stop() == 0
-    assert time.monotonic() - began_s <= 0.5 + AFTER_GRACE_S + 0.1
+    assert time.monotonic() - began_s <= 0.5 + AFTER_GRACE_S + 1
     own_server.resume()
