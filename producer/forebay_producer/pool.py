@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from forebay_producer.admitter import Admitter
@@ -34,6 +35,8 @@ class Pool:
         self.models: dict[str, int] = {}
         """Model → when a worker last served it (ms since 1970, Redis' clock); those still known."""
         self.ready = False
+        self._settings_refused = ""
+        """Why the stored settings could not be read at the last look; the old ones hold then."""
         self.redis = redis
         self._blocking = blocking
         self._metrics = metrics
@@ -70,14 +73,26 @@ class Pool:
         self.ready = True
 
     async def refresh(self) -> None:
-        """Read settings and models again. Raises what Redis raises."""
-        self.settings, _ = await self.operator.settings()
+        """Read settings and models again. Raises what Redis raises; bad settings change nothing."""
+        await self._read_settings()
         time: Any = await self.redis.time()
         oldest_ms = int(time[0]) * 1000 - self.settings.known_model_ms
         rows: Any = await self.redis.zrangebyscore(
             self._library.keys.models, oldest_ms, "+inf", withscores=True
         )
         self.models = {model.decode(): int(seen_ms) for model, seen_ms in rows}
+
+    async def _read_settings(self) -> None:
+        try:
+            self.settings, _ = await self.operator.settings()
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            if why != self._settings_refused:
+                logs.event("settings_refused", 40, pool=self.name, why=why)
+            self._settings_refused = why
+        else:
+            self._settings_refused = ""
 
     async def _sweep(self) -> None:
         """Offer the pool's sweep each tick; what was full is repeated at once."""

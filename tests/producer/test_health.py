@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 from pathlib import Path
@@ -51,6 +52,29 @@ async def test_metrics_say_nothing_of_who_asked_for_what(redis_url: str) -> None
     assert {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} <= names | {
         f"{name}{end}" for name in names for end in ("_total", "_created")
     }
+
+
+async def test_settings_that_cannot_be_read_leave_the_old_ones(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a newer version, or written by hand: told once, and the replica serves on."""
+    async with serving(redis_url) as one, working(redis_url, answer):
+        pool = one.producer.replica.pools["default"]
+        (key,) = await pool.redis.keys("*:settings")
+        stored = json.loads(str(await pool.redis.hget(key, "json"), "ascii"))
+        await pool.redis.hset(key, "json", json.dumps({**stored, "lease_ms": 500}))
+        for _ in range(3):
+            await one.producer.replica.refresh()
+        assert pool.settings.lease_ms == 15_000
+        async with serving(redis_url) as fresh:
+            for each in (one, fresh):
+                assert (await each.http.get("/readyz")).status_code == 200
+                assert (await each.http.post(CHAT, json=BODY)).status_code == 200
+        told = [row for row in caplog.records if row.message == "settings_refused"]
+        assert len(told) == 2  # by each replica
+        await pool.redis.hset(key, "json", json.dumps({**stored, "lease_ms": 16_000}))
+        await one.producer.replica.refresh()
+        assert pool.settings.lease_ms == 16_000
 
 
 def free_port() -> int:
