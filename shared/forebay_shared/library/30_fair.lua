@@ -14,7 +14,8 @@
 -- Of a class, v is pool-wide (`v`), a and F are `a:<class>`, `F:<class>` in the clock; of a flow, v is
 -- `v:<class>`, a in `starts`, F in `tags`, S in `ready`.
 
-local F = {}
+-- BURST: a strict class goes first while it is at most so many l_max ahead of its share.
+local F = {BURST = 2}
 
 -- Class level ------------------------------------------------------------------------------------
 
@@ -56,7 +57,7 @@ end
 -- The class to serve among those for which eligible[name] holds: a strict one under its cap
 -- (S <= v + 2 l_max/w), else the smallest S; nil where none is eligible.
 function F.choose_class(q, list, eligible)
-  local v, burst = P.get(q, 'v', 0), 2 * P.get(q, 'lmax', 0)
+  local v, burst = P.get(q, 'v', 0), F.BURST * P.get(q, 'lmax', 0)
   local best
   for _, one in ipairs(list) do
     if eligible[one.name] then
@@ -67,30 +68,32 @@ function F.choose_class(q, list, eligible)
   return best, false
 end
 
--- No hoarded credit, no hoarded debt of classes that some workers may not serve: with W the weights of
--- the waiting eligible classes, K what D requests in service were charged together at most (the
--- refunds that settlement may bring) and th_c = K/W + l_max/w_c, the chosen one's a rises to
--- (second smallest S) - th, the others' a and F sink to S_chosen + th_c. K is the highest recent level
--- and not D x the mean cost: the first ends are the short ones, and early estimates are too long, so
--- a mean would clip refunds of a pool that has just started.
+-- No hoarded credit, no hoarded debt of classes that some workers may not serve. With W the weights of
+-- the waiting eligible classes, K what all in service were charged together at most (the refunds that
+-- settlement may bring), a party is rightly ahead of the smallest S by at most its own last step
+-- d = l_max/w (a strict one by its burst too) and K/W. So the chosen one's a rises to the smallest
+-- S - d of the others, less K/W; the others' a and F sink to S_chosen + K/W + d.
+-- K is the highest recent level and not D x the mean cost: the first ends are the short ones, and early
+-- estimates are too long, so a mean would clip refunds of a pool that has just started. And d is the
+-- other's and not the chosen one's: with few in service it is what keeps weights and caps.
 function F.bound_windup(q, list, eligible, chosen)
-  local total, second = 0, nil
+  local total, floor, lmax = 0, nil, P.get(q, 'lmax', 0)
   for _, one in ipairs(list) do
     if eligible[one.name] then
       total = total + one.weight
-      if one ~= chosen and (not second or one.start < second) then second = one.start end
+      one.step = (one.strict and F.BURST + 1 or 1) * lmax / one.weight
+      if one ~= chosen then floor = math.min(floor or math.huge, one.start - one.step) end
     end
   end
-  if not second then return end
-  local base, lmax = P.get(q, 'most_held', 0) / total, P.get(q, 'lmax', 0)
-  local floor = second - base - lmax / chosen.weight
-  if floor > chosen.start then
-    P.set(q, 'a:' .. chosen.name, floor)
-    chosen.start = floor
+  if not floor then return end
+  local base = P.get(q, 'most_held', 0) / total
+  if floor - base > chosen.start then
+    P.set(q, 'a:' .. chosen.name, floor - base)
+    chosen.start = floor - base
   end
   for _, one in ipairs(list) do
     if eligible[one.name] and one ~= chosen then
-      F.sink(q, one, chosen.start + base + lmax / one.weight)
+      F.sink(q, one, chosen.start + base + one.step)
     end
   end
 end

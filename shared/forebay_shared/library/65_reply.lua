@@ -85,9 +85,9 @@ end
 
 -- An admit whose answer was lost may come after its cancel: this record answers it. It is counted
 -- nowhere, since nothing was accepted.
-function R.forestall(q, id)
+function R.forestall(q, id, tenant)
   local key = K.request(q, id)
-  redis.call('HSET', key, 'state', 'cancelled', 'place', '', 'class', '', 'tenant', '', 'bucket', 0,
+  redis.call('HSET', key, 'state', 'cancelled', 'place', '', 'class', '', 'tenant', tenant, 'bucket', 0,
     'entry', 0, 'lease', '', 'model', '', 'stream', 0, 'watchers', '', 'offset', 0, 'takes', 0,
     'attempts', 0, 'crashes', 0, 'admitted', q.now, 'taken', 0, 'ended', q.now, 'deadline', q.now)
   redis.call('PEXPIRE', key, 900000)
@@ -112,7 +112,7 @@ local function cancel(keys, args)
   wrong = P.refuse(r)
   if wrong then return wrong end
   local record = M.load(q, id)
-  if not record then return doubt == 1 and R.forestall(q, id) or '' end
+  if not record then return doubt == 1 and R.forestall(q, id, tenant) or '' end
   if tenant ~= '' and record.tenant ~= tenant then return '' end
   if P.TERMINAL[record.state] then return record.state end
   if inbox ~= '' and R.wanted(q, record, inbox) then return record.state end
