@@ -37,7 +37,8 @@ def _pools(
 )  # fmt: skip
 @click.option(
     "--admin", default="", metavar="HOST:PORT",
-    help="Serve /metrics, /healthz and /readyz here. Without it /metrics is on the main address.",
+    help="Serve /metrics, /healthz and /readyz here, to anybody who reaches it. Without it "
+    "/metrics is on the main address; if that is not loopback and there are keys, it needs one.",
 )  # fmt: skip
 @click.option(
     "--keys", "keys_file", type=click.Path(path_type=Path, exists=True, dir_okay=False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -32,6 +32,11 @@ class WrongMethod(InvalidRequest):
     """The route exists and takes other methods."""
 
     status, code = 405, "method_not_allowed"
+
+
+def header_map(request: Request) -> Mapping[str, str]:
+    """The headers by lower-case name; of repeated ones the last."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.raw}
 
 
 def judged(error: Exception) -> ForebayError:

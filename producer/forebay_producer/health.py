@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forebay_producer.answers import json_answer, raw_answer
-from forebay_producer.guard import Row
+from forebay_producer.guard import Row, header_map
 from forebay_producer.replica import Replica
 
 _STATUS_WAIT_S = 1.0
@@ -21,8 +21,9 @@ _STATUS_WAIT_S = 1.0
 class HealthRoutes:
     """What probes and Prometheus ask. `/healthz` depends on this process alone."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, *, keyed: bool = False) -> None:
         self._replica = replica
+        self._keyed = keyed
 
     def probes(self) -> list[Row]:
         return [("GET", "/healthz", self.healthz), ("GET", "/readyz", self.readyz)]
@@ -48,6 +49,8 @@ class HealthRoutes:
     async def metrics(self, request: Request) -> Response:
         """All metrics of this process, and the depth of its pools while Redis answers."""
         replica = self._replica
+        if self._keyed:
+            replica.callers.identify(header_map(request))
         replica.metrics.set("forebay_waiters", sum(len(p.inbox) for p in replica.pools.values()))
         try:
             async with asyncio.timeout(_STATUS_WAIT_S):

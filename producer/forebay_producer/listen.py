@@ -26,6 +26,12 @@ def require_safe(options: ServeOptions) -> None:
     )
 
 
+def metrics_need_key(options: ServeOptions) -> bool:
+    """Whether strangers reach the main address, and metrics are there, and there are keys."""
+    reached = not (options.uds or is_loopback(options.host))
+    return reached and options.keys_file is not None and not options.admin
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches the address."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -13,7 +12,7 @@ from forebay_producer.answers import json_answer
 from forebay_producer.asked import read_asked
 from forebay_producer.bodies import read_body
 from forebay_producer.exchange import Exchange, admit
-from forebay_producer.guard import Row
+from forebay_producer.guard import Row, header_map
 from forebay_producer.pool import Pool
 from forebay_producer.replica import Replica
 from forebay_producer.streams import ExchangeStream
@@ -29,11 +28,6 @@ GENERATE = (
     "/v1/rerank",
     "/v1/score",
 )
-
-
-def header_map(request: Request) -> Mapping[str, str]:
-    """The headers by lower-case name; of repeated ones the last."""
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.raw}
 
 
 class OpenAIRoutes:

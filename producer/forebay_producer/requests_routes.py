@@ -15,8 +15,7 @@ from forebay_producer.answers import json_answer, raw_answer
 from forebay_producer.assemble import assemble
 from forebay_producer.exchange import hang_up
 from forebay_producer.follow import FollowStream
-from forebay_producer.guard import Row
-from forebay_producer.openai_routes import header_map
+from forebay_producer.guard import Row, header_map
 from forebay_producer.outcomes import ended_error
 from forebay_producer.pool import Pool
 from forebay_producer.replica import Replica

@@ -23,6 +23,7 @@ from forebay_producer.keysfile import BadKeysFile
 from forebay_producer.listen import (
     CannotServe,
     bind,
+    metrics_need_key,
     require_safe,
     require_uds,
     shown_address,
@@ -102,6 +103,8 @@ class Producer:
     async def start(self) -> str:
         """Listen and begin to serve; the address. Redis need not be there yet."""
         options = self._options
+        if metrics_need_key(options):
+            logs.event("metrics_need_key", 30, want="--admin, or a key for the scraper")
         if options.admin:
             await self._listen(admin_app(self.replica), bind(*split_address(options.admin)))
         if options.uds:

@@ -156,6 +156,24 @@ async def test_with_keys_strangers_are_401(redis_url: str, keys_file: Path) -> N
         assert (await one.http.get("/healthz")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("host", "statuses"), [("0.0.0.0", [401, 401, 200]), ("127.0.0.1", [200, 200, 200])]
+)
+async def test_strangers_who_reach_us_get_no_metrics(
+    redis_url: str,
+    keys_file: Path,
+    caplog: pytest.LogCaptureFixture,
+    host: str,
+    statuses: list[int],
+) -> None:
+    async with serving(redis_url, keys_file=keys_file, host=host) as one:
+        asks = [one.http.get("/metrics", headers=h) for h in ({}, bearer("wrong"), bearer("k-a"))]
+        assert [(await ask).status_code for ask in asks] == statuses
+        assert (await one.http.get("/readyz")).status_code == 200
+    warned = any(row.message == "metrics_need_key" for row in caplog.records)
+    assert warned == (host == "0.0.0.0")
+
+
 async def test_a_tenant_sees_its_own_requests_alone(redis_url: str, keys_file: Path) -> None:
     async with serving(redis_url, keys_file=keys_file) as one, working(redis_url, answer):
         sent = await one.http.post(CHAT, json=BODY, headers=bearer("k-a", prefer="respond-async"))
