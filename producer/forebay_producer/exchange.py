@@ -64,6 +64,8 @@ class Exchange:
         self._have = 0 if admission.envelope.stream else UNKNOWN
         self._metrics = metrics
         self._started_s = time.monotonic()
+        self._repeats = not admission.idempotency
+        """Whether a client that is told to repeat it gets a new request."""
         self._patience_s = call.patience_s
         self.tier = served_tier(call.asked, admission.class_name)
         self.headers = {
@@ -116,6 +118,10 @@ class Exchange:
         if gone is not None:
             self.reader.leave(gone)
 
+    def begin(self) -> None:
+        """Note that the status goes out: from now on the client can read on elsewhere."""
+        self._repeats = False
+
     def first_event(self) -> None:
         """Note that the first chunk goes out."""
         self._observe("forebay_first_event_seconds")
@@ -132,6 +138,8 @@ class Exchange:
         left = self.reader.left
         state = self.reader.state or (left.name.lower() if left else "refused")
         self._pool.close_reader(self.reader)
+        if left is Left.DRAIN and self._repeats and self.reader.armed:
+            self._pool.canceller.leave(self.reader.request_id)
         self._observe("forebay_reply_seconds")
         labels = {"class": self._class, "state": state}
         self._metrics.count("forebay_replied_total", 1, **labels)

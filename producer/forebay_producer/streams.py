@@ -78,6 +78,7 @@ class ExchangeStream(StreamAnswer):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reader, waited = self._exchange.reader, not self._exchange.reader.chunks
         try:
+            self._exchange.begin()
             await self.start(send)
             if waited and not reader.over:
                 await send_part(send, WAITING)

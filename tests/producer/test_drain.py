@@ -23,6 +23,7 @@ from forebay_producer.command import serve
 from forebay_producer.options import ServeOptions
 from forebay_producer.serve import Producer, run
 from forebay_shared.calls import Grant
+from forebay_shared.records import Result
 
 pytestmark = pytest.mark.anyio
 STREAM = {**BODY, "stream": True}
@@ -86,13 +87,31 @@ async def test_after_the_grace_streams_end_with_an_error_event(redis_url: str) -
         assert json.loads(events[1])["error"]["code"] == "stream_interrupted"
         assert len(events) == 2
         assert (whole.status_code, whole.headers.get("x-should-retry")) == (502, None)
-        # The requests go on: they are read at another replica.
+        # SDKs repeat a 502: nobody comes back for that one, and its engine is told. A stream that
+        # has begun is read on at another replica.
+        (repeated,) = (one for one in worker.granted if not json.loads(one.head)["stream"])
+        await worker.wait_order(f"cancel {repeated.request_id}", within_s=1)
         async with serving(redis_url) as other:
             (streamed,) = (one for one in worker.granted if json.loads(one.head)["stream"])
             await worker.finish(streamed, DONE, 1, chunk("b"))
             path = f"/v1/requests/{streamed.request_id}/events"
             read = await other.http.get(path, headers={"last-event-id": "1"})
     assert chunk("b") in read.content
+    assert len(worker.orders) == 1
+
+
+async def test_after_the_grace_the_next_replica_finds_a_request_by_its_key(redis_url: str) -> None:
+    key = {"idempotency-key": "k"}
+    async with serving(redis_url) as other, working(redis_url, stay) as worker:
+        async with serving(redis_url) as one:
+            asking = asyncio.create_task(one.http.post(CHAT, json=BODY, headers=key))
+            (grant,) = await worker.wait_granted()
+            await one.producer.drain(asyncio.Event())
+            assert (await asking).status_code == 502
+        again = asyncio.create_task(other.http.post(CHAT, json=BODY, headers=key))
+        await until(lambda: other.producer.waiters() == 1)
+        await worker.finish(grant, Result("done", 200, body=RAW))
+        assert (await again).content == RAW
     assert worker.orders == []
 
 
