@@ -56,7 +56,7 @@ def test_short_requests_between_two_polls_are_seen() -> None:
     """What counts is the most that ran since the last poll, not what runs at its moment."""
     runs = Runs()
     for number in range(3):
-        grant = Grant(f"p.{number}", 1, "normal", "t", 1, 0, 0, 0, False, 1_000, b"", b"")
+        grant = Grant(f"p.{number}", 1, "normal", "t", 1, 0, 0, 0, False, 1_000, 5, b"", b"")
         runs.drop(runs.add(grant)[0])
         runs.add(grant)
     for run in runs.held():

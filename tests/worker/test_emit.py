@@ -181,7 +181,7 @@ async def test_a_full_redis_keeps_nothing_from_ending(desk: Desk) -> None:
 
 def run_with(*sizes: int) -> Run:
     """A run that has chunks of these sizes to write."""
-    run = Run(Grant("p.1", 1, "normal", "t", 1, 0, 0, 0, False, 1_000, b"", b""))
+    run = Run(Grant("p.1", 1, "normal", "t", 1, 0, 0, 0, False, 1_000, 5, b"", b""))
     for size in sizes:
         run.add(b"x" * size)
     return run
@@ -193,9 +193,9 @@ def shape(runs: list[Run]) -> list[list[int]]:
 
 
 def test_a_flush_makes_as_many_calls_as_all_streams_need() -> None:
-    """≤ 100 streams and ≤ 1 MiB a call, ≤ 100 chunks of a stream; none waits for the next flush."""
+    """≤ 32 streams and ≤ 1 MiB a call, ≤ 100 chunks of a stream; none waits for the next flush."""
     half = BYTES_PER_CALL // 2
-    assert shape([run_with(1) for _ in range(150)]) == [[1] * 100, [1] * 50]
+    assert shape([run_with(1) for _ in range(75)]) == [[1] * 32, [1] * 32, [1] * 11]
     assert shape([run_with(half, half), run_with(1), run_with(half)]) == [[2], [1, 1]]
     assert shape([run_with(BYTES_PER_CALL + 1, 1), run_with(1)]) == [[1], [1]]
     assert shape([run_with(*[1] * 250)]) == [[100]]

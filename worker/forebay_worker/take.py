@@ -15,7 +15,7 @@ from functools import partial
 from redis.exceptions import ResponseError
 
 from forebay_shared.calls import Ending, Grant, Leases, Take, Taken
-from forebay_shared.calls.library import ITEMS_PER_CALL
+from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL
 from forebay_shared.logs import failure
 from forebay_shared.metrics import Metrics
 from forebay_worker.bells import Bells
@@ -97,10 +97,10 @@ class Taker:
 
     def _most(self) -> int:
         """Ends a call: half of the slots, so that Redis works on one half and we on the other."""
-        return min(ITEMS_PER_CALL, max(1, (self._gate.slots + 1) // 2))
+        return min(HEAVY_ITEMS_PER_CALL, max(1, (self._gate.slots + 1) // 2))
 
     def _next_take(self, most: int | None) -> Take | None:
-        free = min(self._gate.free, most or ITEMS_PER_CALL)
+        free = min(self._gate.free, most or HEAVY_ITEMS_PER_CALL)
         if free <= 0:
             return None
         self._call += 1
@@ -152,5 +152,7 @@ class Taker:
         self._more = bool(taken.grants) and sum(taken.backlog.values()) > 0
         for grant in taken.grants:
             self.start(grant)
+            labels = {"class": grant.class_name}
+            self._metrics.observe("forebay_queued_seconds", grant.waited_ms / 1000, **labels)
         for class_name, count in Counter(one.class_name for one in taken.grants).items():
             self._metrics.count("forebay_taken_total", count, **{"class": class_name})

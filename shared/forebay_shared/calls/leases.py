@@ -41,7 +41,8 @@ class Take:
 class Grant:
     """A request granted under a lease. `take`: how often it was granted, this one included.
 
-    `offset`: chunks that earlier takes have delivered. `solo`: held with no other suspect.
+    `offset`: chunks that earlier takes have delivered. `solo`: held with no other suspect. `left_ms`
+    until the deadline, `waited_ms` since the admit.
     """
 
     request_id: str
@@ -54,6 +55,7 @@ class Grant:
     offset: int
     solo: bool
     left_ms: int
+    waited_ms: int
     head: bytes
     body: bytes
 
@@ -153,11 +155,22 @@ def _endings(endings: Sequence[Ending]) -> list[Argument]:
 
 def _grant(row: list[Any]) -> Grant:
     request_id, class_name, tenant = (value.decode() for value in row[:3])
-    call, take, attempts, crashes, offset, solo, left_ms = (int(value) for value in row[3:10])
+    call, take, attempts, crashes, offset = (int(value) for value in row[3:8])
     return Grant(
-        request_id, call, class_name, tenant, take, attempts, crashes, offset,
-        bool(solo), left_ms, row[10], row[11],
-    )  # fmt: skip
+        request_id=request_id,
+        call=call,
+        class_name=class_name,
+        tenant=tenant,
+        take=take,
+        attempts=attempts,
+        crashes=crashes,
+        offset=offset,
+        solo=bool(row[8]),
+        left_ms=int(row[9]),
+        waited_ms=int(row[10]),
+        head=row[11],
+        body=row[12],
+    )
 
 
 def _taken(row: list[Any]) -> Taken:

@@ -20,6 +20,14 @@ COMMANDS = {
     "status": LazyCommand(
         "forebay_shared.cli.status:status", "Show what waits and runs, and where."
     ),
+    "pause": LazyCommand("forebay_shared.cli.switch:pause", "Give workers nothing new."),
+    "resume": LazyCommand("forebay_shared.cli.switch:resume", "End a pause."),
+    "drain": LazyCommand(
+        "forebay_shared.cli.drain:drain", "End a worker in order, or let a pool run dry."
+    ),
+    "settings": LazyCommand(
+        "forebay_shared.cli.settings:settings", "Show or change what a pool's processes obey."
+    ),
 }
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from forebay_shared.cli.api import Place, Producer
+from forebay_shared.cli.bar import progress_bar
 from forebay_shared.cli.batch_files import BatchFiles
 from forebay_shared.cli.batch_lines import Line, read_batch
 from forebay_shared.cli.batch_send import Sender
@@ -85,39 +83,13 @@ async def _send(place: Place, job: Job, files: BatchFiles, lines: list[Line], ta
     async with Producer(place) as producer:
         # Nobody there, or a wrong key, is told at once and not after the patience of a batch.
         await producer.models()
-        with _bar(tally) as move:
+        with progress_bar(tally.total, tally.before, "0 failed") as move:
 
             def progress(well: bool) -> None:
                 tally.count(well)
-                move()
+                move(tally.done + tally.failed, f"{tally.failed} failed")
 
             await Sender(producer, files, headers, progress).send(lines, job.concurrency)
-
-
-@contextmanager
-def _bar(tally: Tally) -> Iterator[Any]:
-    """A progress bar on stderr where that is a terminal; a function that moves it."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]} failed"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=tally.total, completed=tally.before, failed=0)
-        yield lambda: progress.update(
-            task, completed=tally.done + tally.failed, failed=tally.failed
-        )
 
 
 def _tell(job: Job, tally: Tally, as_json: bool) -> None:

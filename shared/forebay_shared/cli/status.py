@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 from redis.asyncio import Redis
 
-from forebay_shared.calls import Library, Operator
+from forebay_shared.calls import Operator
+from forebay_shared.cli.pools import find_pool, known_pools
 from forebay_shared.cli.redis_place import named_or_running, open_redis, redis_options
-from forebay_shared.cli.terminal import Problem, example, json_option, print_json, run
-from forebay_shared.keys import POOLS, Keys
+from forebay_shared.cli.terminal import example, json_option, print_json, run
 
 EVERY_S = 1.0
 EXAMPLES = example("""
@@ -80,17 +80,9 @@ async def _each_second(redis: Redis, pool: str | None) -> AsyncIterator[list[dic
 
 async def read_pools(redis: Redis, pool: str | None = None) -> list[dict[str, Any]]:
     """The status of the named pool, or of all. Raises Problem where there is none."""
-    stored = cast("list[bytes]", await redis.zrange(POOLS, 0, -1))
-    known = sorted(name.decode() for name in stored)
-    names = [pool] if pool else known
-    if not names:
-        raise Problem("this Redis has no pool yet; a worker makes one: see `forebay work --help`")
-    return [await _read_pool(redis, name, known) for name in names]
+    names = [pool] if pool else await known_pools(redis)
+    return [await _read_pool(redis, name) for name in names]
 
 
-async def _read_pool(redis: Redis, name: str, known: list[str]) -> dict[str, Any]:
-    # Asked first, since a call founds a pool that it does not find.
-    if not await redis.exists(Keys(name).layout):
-        others = f"; there are: {', '.join(known)}" if known else ""
-        raise Problem(f"there is no pool {name!r} in this Redis{others}")
-    return {"pool": name} | await Operator(Library(redis, name)).status()
+async def _read_pool(redis: Redis, name: str) -> dict[str, Any]:
+    return {"pool": name} | await Operator(await find_pool(redis, name)).status()

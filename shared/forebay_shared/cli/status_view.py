@@ -18,7 +18,7 @@ def pools_view(pools: Sequence[dict[str, Any]]) -> RenderableType:
 
 
 def _pool(one: dict[str, Any]) -> list[RenderableType]:
-    parts: list[RenderableType] = [_headline(one), _classes(one["classes"])]
+    parts: list[RenderableType] = [_headline(one), *_switches(one), _classes(one["classes"])]
     if one["workers"]:
         parts.append(_workers(one["workers"]))
     else:
@@ -38,10 +38,18 @@ def _headline(one: dict[str, Any]) -> Text:
     for count, word in ((one["delayed"], "wait for a retry"), (one["dead"], "dead letters")):
         if count:
             text.append(f", {count:,} {word}", style="not bold yellow")
-    for switch in ("paused", "draining"):
-        if one[switch]:
-            text.append(f"  {switch}", style="bold red")
     return text
+
+
+def _switches(one: dict[str, Any]) -> list[RenderableType]:
+    """A line for each switch that keeps the pool from its work: what it does, what ends it."""
+    name, told = one["pool"], []
+    if one["paused"]:
+        told.append(f"PAUSED: workers are given nothing; `forebay resume --pool {name}` ends it")
+    if one["draining"]:
+        end = f"`forebay drain --pool {name} --end` ends it"
+        told.append(f"DRAINING: new requests are refused; {end}")
+    return [Text(f" {line} ", style="bold white on red") for line in told]
 
 
 def _classes(rows: Sequence[dict[str, Any]]) -> Table:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -19,6 +20,14 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 class Problem(click.ClickException):
     """What went wrong and what to do about it, in words for whoever typed the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a command did: for people, and for programs."""
+
+    words: str
+    facts: dict[str, Any]
 
 
 def say(message: str) -> None:

@@ -17,7 +17,8 @@ end
 function T.row(q, t, record, head, body)
   return {record.id, record.class, record.tenant, t.call, tonumber(record.takes),
     tonumber(record.attempts), tonumber(record.crashes), tonumber(record.offset),
-    record.solo == '1' and 1 or 0, tonumber(record.deadline) - q.now, head, body}
+    record.solo == '1' and 1 or 0, tonumber(record.deadline) - q.now,
+    q.now - tonumber(record.admitted), head, body}
 end
 
 -- The same call again: the grants of it that are still held.
@@ -155,7 +156,7 @@ end
 -- ARGV: worker id, call number (grows by one with each new call), all slots, highest wire version
 --   known, most grants, n classes, then per class: name, most grants of it.
 -- Returns: {grants, backlog}: grants {id, class, tenant, call, take, attempts, crashes, offset,
---   solo 0/1, ms until the deadline, head, body}; backlog {class, takeable requests left, ...}.
+--   solo 0/1, ms until the deadline, ms since the admit, head, body}; backlog {class, takeable requests left, ...}.
 -- Flags: allow-oom.
 local function take(keys, args)
   local q, wrong = P.open(keys)
