@@ -14,6 +14,8 @@ ROUNDED = ("clock.booked:", "refused:")
 
 def differences(expected: Any, stored: Any, path: str = "") -> Iterator[str]:
     """One line for each leaf that differs: path, expected, stored."""
+    if expected == stored:
+        return
     if isinstance(expected, dict) and isinstance(stored, dict):
         for name in sorted(expected.keys() | stored.keys(), key=str):
             inner = f"{path}.{name}" if path else str(name)

@@ -25,7 +25,7 @@ from tests.shared.library.rig import Rig
 
 from forebay_shared.settings import ClassSettings, PoolSettings
 
-EXAMPLES = int(os.environ.get("FOREBAY_EXAMPLES", "120"))
+EXAMPLES = int(os.environ.get("FOREBAY_EXAMPLES", "80"))
 PHASES = (Phase.generate, Phase.shrink) if "FOREBAY_SHRINK" in os.environ else (Phase.generate,)
 STEPS = 50
 
