@@ -24,7 +24,10 @@ _END_S = 1.0
 
 
 class Pool:
-    """Serves one pool while `run` runs. `ready` once the library works and the inbox exists."""
+    """Serves one pool while `run` runs, after a `start` that succeeded.
+
+    `ready` once the library works and the inbox exists.
+    """
 
     def __init__(
         self, name: str, redis: Redis, blocking: Redis, replica: str, timings: Timings,
@@ -55,9 +58,15 @@ class Pool:
         self.canceller = Canceller(replying, self.inbox, timings.leave_for_s)
         self.admitter = Admitter(admitting, self.inbox, metrics)
 
+    async def start(self) -> None:
+        """Load the library, make the inbox. Raises Unusable, or what Redis raises."""
+        await self._library.start()
+        await self._news.renew()
+        await self.refresh()
+        self.ready = True
+
     async def run(self) -> None:
-        """Start as soon as Redis lets it, then do the pool's duties until cancelled."""
-        await keep_up("start", self._start)
+        """Do the pool's duties until cancelled."""
         logs.event("pool_ready", pool=self.name)
         duties = (self.inbox.listen, self.inbox.answer, self.inbox.floor, self._sweep)
         tasks = [asyncio.create_task(keep_up(duty.__name__, duty)) for duty in duties]
@@ -65,12 +74,6 @@ class Pool:
             await asyncio.wait(tasks)
         finally:
             await end_tasks(tasks, _END_S)
-
-    async def _start(self) -> None:
-        await self._library.start()
-        await self._news.renew()
-        await self.refresh()
-        self.ready = True
 
     async def refresh(self) -> None:
         """Read settings and models again. Raises what Redis raises; bad settings change nothing."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
+
+from redis.exceptions import NoPermissionError
 
 from forebay_producer.answers import redis_away_error
 from forebay_producer.keysfile import BadKeysFile, Callers
@@ -13,8 +16,8 @@ from forebay_producer.pool import Pool
 from forebay_producer.reader import Left
 from forebay_producer.supervise import end_tasks, keep_up
 from forebay_shared import keys, logs
-from forebay_shared.connect import connect, connect_blocking
-from forebay_shared.errors import ModelNotFound
+from forebay_shared.connect import connect, connect_blocking, login_refused
+from forebay_shared.errors import ModelNotFound, Unusable
 from forebay_shared.ids import new_process_id, pool_of
 from forebay_shared.metrics import Metrics
 
@@ -23,6 +26,11 @@ _STALE_S = 3.0
 """Redis counts as away when it has not answered for so long."""
 _LOOK_EVERY_S = 0.1
 """Requests for unknown models make this replica look again, but not more often than this."""
+
+
+def _is_lasting(error: Exception) -> bool:
+    """Whether Redis answers so until somebody changes its users, the URL or what is stored."""
+    return isinstance(error, Unusable | NoPermissionError) or login_refused(error)
 
 
 class Replica:
@@ -34,6 +42,10 @@ class Replica:
         self.metrics = Metrics()
         self.callers = Callers(options.keys_file)
         self.draining = False
+        self.unusable = asyncio.Event()
+        """Set where Redis will not serve this replica as things stand, before it ever was ready."""
+        self.why_unusable = ""
+        self._was_ready = False
         self.pools: dict[str, Pool] = {}
         self._id = new_process_id()
         self._redis = connect(options.redis_url, name=f"forebay-producer-{self._id}")
@@ -59,7 +71,23 @@ class Replica:
         )
         pool = Pool(name, self._redis, blocking, self._id, self.timings, self.metrics)
         self.pools[name] = pool
-        self._tasks.append(asyncio.create_task(pool.run()))
+        self._tasks.append(asyncio.create_task(self._serve(pool)))
+
+    async def _serve(self, pool: Pool) -> None:
+        await keep_up("start", lambda: self._try(pool.start))
+        await pool.run()
+
+    async def _try(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Do a step of the start. What only an operator can mend is told while none was ready."""
+        try:
+            await step()
+        except Exception as error:
+            if self._was_ready or not _is_lasting(error):
+                raise
+            self.why_unusable = str(error)
+            self.unusable.set()
+            await asyncio.Event().wait()  # until this process ends: no try is worth a log line
+        self._was_ready = self._was_ready or self.is_ready()
 
     async def finish_cancellations(self) -> None:
         """Wait until every client that left has its request cancelled, or that was given up."""
@@ -83,7 +111,7 @@ class Replica:
     async def _refresh_always(self) -> None:
         try:
             while True:
-                await self.refresh()
+                await self._try(self.refresh)
                 await asyncio.sleep(self.timings.refresh_s)
         finally:
             self._note_redis(up=self.is_redis_up())

@@ -42,6 +42,10 @@ _TICK_S = 1.0
 """The date in answers is renewed this often."""
 
 
+class CannotStart(Exception):
+    """Redis answers and refuses this producer; the message says why."""
+
+
 class _Server(uvicorn.Server):
     """uvicorn that leaves signals alone and says when it listens."""
 
@@ -171,7 +175,10 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def serve(options: ServeOptions, ready: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT, then drain; a second one hurries. `ready` gets the address."""
+    """Serve until SIGTERM or SIGINT, then drain; a second one hurries. `ready` gets the address.
+
+    Raises CannotServe, and CannotStart where Redis refuses to serve before it ever did.
+    """
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -180,15 +187,27 @@ async def serve(options: ServeOptions, ready: Callable[[str], None] | None = Non
     address = await producer.start()
     if ready is not None:
         ready(address)
-    await stop.wait()
+    unusable = producer.replica.unusable
+    waits = [asyncio.create_task(event.wait()) for event in (stop, unusable)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    if unusable.is_set():
+        hurry.set()
     await producer.drain(hurry)
+    if unusable.is_set():
+        where = safe_url(options.redis_url)
+        raise CannotStart(f"{where} cannot be used: {producer.replica.why_unusable}")
 
 
 def run(options: ServeOptions) -> int:
-    """Serve until told to stop; the exit code: 0, or 2 for options that cannot be served."""
+    """Serve until told to stop; the exit code.
+
+    0, 2 for options that cannot be served, 1 where Redis refuses this producer from the start.
+    """
     try:
         uvloop.run(serve(options))
-    except CannotServe as error:
+    except (CannotServe, CannotStart) as error:
         sys.stderr.write(f"forebay serve: {error}\n")
-        return 2
+        return 2 if isinstance(error, CannotServe) else 1
     return 0
