@@ -13,31 +13,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 from tests.cli.conftest import Forebay
+from tests.cli.filled import fill
 
-from forebay_shared.calls import Admission, Duties, Intake, Leases, Library, Take
-from forebay_shared.calls.duties import Registration
 from forebay_shared.cli.status_view import pools_view, seconds
-from forebay_shared.connect import connect
-from forebay_shared.ids import new_request_id
-from forebay_shared.keys import POOLS
-from forebay_shared.records import Envelope
-
-
-async def fill(url: str, pool: str = "default") -> None:
-    """A pool with two requests queued, one running, and a worker that runs it."""
-    async with connect(url) as redis:
-        library = Library(redis, pool)
-        await library.start()
-        envelope = Envelope("/v1/completions", "big", b"{}")
-        for class_name in ("high", "high", "low"):
-            one = Admission(new_request_id(pool), class_name, "acme", envelope, 60_000)
-            await Intake(library).admit([one])
-        await Leases(library).take(Take("w1", 1, 8, 1, {"high": 1}))
-        about = {"engine": "sim", "host": "box", "pid": "1"}
-        await Duties(library).register(
-            Registration("w1", "serving", 8, ["high"], ["big"], 1, about)
-        )
-        await redis.zadd(POOLS, {pool: 1})
 
 
 def cells(output: str, first: str) -> list[str]:
@@ -154,7 +132,9 @@ def test_trouble_is_shown() -> None:
     console.print(pools_view([pool]))
     text = console.export_text()
     assert "1,234 queued" in text
-    assert "3 wait for a retry, 2 dead letters  paused  draining" in text
+    assert "3 wait for a retry, 2 dead letters" in text
+    assert " PAUSED: workers are given nothing; `forebay resume --pool p` ends it" in text
+    assert " DRAINING: new requests are refused; `forebay drain --pool p --end` ends it" in text
     assert "no worker is alive; start one with `forebay work`" in text
     assert "models: none known" in text
 
