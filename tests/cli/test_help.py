@@ -14,6 +14,7 @@ from forebay_shared.cli import COMMANDS, main
 from forebay_shared.cli.lazy import LazyCommand
 
 HERE = tuple(name for name, one in COMMANDS.items() if one.place.startswith("forebay_shared."))
+HERE += ("settings show", "settings set")
 
 
 def test_help_lists_every_command(forebay: Forebay) -> None:
@@ -45,10 +46,13 @@ def test_help_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize("name", HERE)
 def test_each_command_shows_an_example(forebay: Forebay, name: str) -> None:
     """And describes each of its options."""
-    result = forebay(name, "--help")
+    result = forebay(*name.split(), "--help")
     assert result.exit_code == 0
     assert f"Examples:\n    forebay {name}" in result.output
-    command = main.get_command(click.Context(main), name)
+    command: click.Command | None = main
+    for word in name.split():
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), word)
     assert command is not None
     options = [one for one in command.params if isinstance(one, click.Option)]
     bare = [one.name for one in options if not one.help]

@@ -26,7 +26,7 @@ COMMANDS = {
         "forebay_shared.cli.drain:drain", "End a worker in order, or let a pool run dry."
     ),
     "settings": LazyCommand(
-        "forebay_shared.cli.settings:settings", "Show or change what a pool's processes obey."
+        "forebay_shared.cli.settings:group", "Show or change what a pool's processes obey."
     ),
 }
 

@@ -30,12 +30,12 @@ SET_EXAMPLES = example("""
 """)
 
 
-@click.group(epilog=EXAMPLES)
-def settings() -> None:
+@click.group(name="settings", epilog=EXAMPLES)
+def group() -> None:
     """Show or change what all processes of a pool obey."""
 
 
-@settings.command(epilog=SHOW_EXAMPLES)
+@group.command(epilog=SHOW_EXAMPLES)
 @redis_options
 @pool_option
 @json_option
@@ -60,7 +60,7 @@ async def _show(url: str, pool: str | None) -> tuple[str, PoolSettings, int]:
         return library.pool, *await Operator(library).settings()
 
 
-@settings.command(name="set", epilog=SET_EXAMPLES)
+@group.command(name="set", epilog=SET_EXAMPLES)
 @click.argument("changes", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option(
     "--file",
