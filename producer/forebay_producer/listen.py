@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
 import socket
 from pathlib import Path
 
@@ -59,8 +61,36 @@ def bind(host: str, port: int) -> socket.socket:
         raise CannotServe(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
 
 
-def require_uds(path: Path) -> None:
-    """Raises CannotServe for a path that cannot be a socket's."""
+def bind_uds(path: Path) -> socket.socket:
+    """A listening unix socket for the user and the group alone. Raises CannotServe.
+
+    A socket that a dead process left behind gives way, one that is listened on does not.
+    """
+    _require_uds(path)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        if _is_left_behind(path):
+            path.unlink()
+        mask = os.umask(0o117)  # not a chmod afterwards: nobody else ever gets in
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(mask)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise CannotServe(f"cannot listen on {path}: {error.strerror or error}") from None
+    return listener
+
+
+def _is_left_behind(path: Path) -> bool:
+    if not path.is_socket():
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == errno.ECONNREFUSED
+
+
+def _require_uds(path: Path) -> None:
     if len(str(path.absolute()).encode()) > _LONGEST_UDS_BYTES:
         raise CannotServe(f"{path}: a socket's path may have {_LONGEST_UDS_BYTES} bytes")
     if not path.absolute().parent.is_dir():
@@ -69,5 +99,7 @@ def require_uds(path: Path) -> None:
 
 def shown_address(listener: socket.socket) -> str:
     """The URL of a bound socket."""
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -23,9 +23,9 @@ from forebay_producer.keysfile import BadKeysFile
 from forebay_producer.listen import (
     CannotServe,
     bind,
+    bind_uds,
     metrics_need_key,
     require_safe,
-    require_uds,
     shown_address,
     split_address,
 )
@@ -49,10 +49,10 @@ class CannotStart(Exception):
 class _Server(uvicorn.Server):
     """uvicorn that leaves signals alone and says when it listens."""
 
-    def __init__(self, app: ASGIApp, uds: str | None = None) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         super().__init__(
             uvicorn.Config(
-                app, uds=uds, http="httptools", ws="none", lifespan="off", log_config=None,
+                app, http="httptools", ws="none", lifespan="off", log_config=None,
                 access_log=False, server_header=False, proxy_headers=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
             )
@@ -111,26 +111,22 @@ class Producer:
             logs.event("metrics_need_key", 30, want="--admin, or a key for the scraper")
         if options.admin:
             await self._listen(admin_app(self.replica), bind(*split_address(options.admin)))
-        if options.uds:
-            require_uds(options.uds)
-            address = await self._listen(api_app(self.replica), None)
-        else:
-            address = await self._listen(api_app(self.replica), bind(options.host, options.port))
+        listener = bind_uds(options.uds) if options.uds else bind(options.host, options.port)
+        address = await self._listen(api_app(self.replica), listener)
         self.replica.start()
         logs.event("serving", address=address, redis=safe_url(options.redis_url))
         return address
 
-    async def _listen(self, app: ASGIApp, listener: socket.socket | None) -> str:
-        uds = None if listener else str(self._options.uds)
-        server = _Server(app, uds)
-        task = asyncio.create_task(server.serve([listener] if listener else None))
+    async def _listen(self, app: ASGIApp, listener: socket.socket) -> str:
+        server = _Server(app)
+        task = asyncio.create_task(server.serve([listener]))
         self._servers.append((server, task))
         up = asyncio.create_task(server.up.wait())
         await asyncio.wait([task, up], return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             up.cancel()
             await task  # raises why it does not listen
-        return shown_address(listener) if listener else f"unix:{uds}"
+        return shown_address(listener)
 
     async def drain(self, hurry: asyncio.Event) -> None:
         """Stop as the module says; `hurry` skips the waits."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
+import stat
 from pathlib import Path
 
 import httpx
@@ -14,6 +14,7 @@ from tests.producer.running import BODY, CHAT, QUICK, serving, until
 from tests.producer.scripted import working
 from tests.producer.scripts import answer
 
+from forebay_producer.listen import CannotServe, bind_uds
 from forebay_producer.options import ServeOptions
 from forebay_producer.serve import Producer
 from forebay_shared.metrics import TABLE
@@ -101,7 +102,23 @@ async def test_it_listens_on_a_unix_socket(redis_url: str, tmp_path: Path) -> No
     ):
         assert one.url == f"unix:{path}"
         assert (await http.get("http://x/healthz")).status_code == 200
-    assert not os.path.exists(path)  # noqa: ASYNC240 - a look at a local folder
+        assert mode_of(path) == 0o660
+        with pytest.raises(CannotServe, match="in use"):
+            bind_uds(path)
+    assert mode_of(path) is None
+
+
+def mode_of(path: Path) -> int | None:
+    return stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+
+
+def test_a_socket_that_was_left_behind_gives_way(tmp_path: Path) -> None:
+    path = Path(f"/tmp/fb-{tmp_path.name[:40]}.sock")
+    bind_uds(path).close()
+    assert path.is_socket()
+    with bind_uds(path):
+        assert mode_of(path) == 0o660
+    path.unlink()
 
 
 async def test_named_pools_are_served_alone(redis_url: str) -> None:
