@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Mapping
 from typing import Final
 
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 from forebay_shared.errors import BodyTooLarge, InvalidRequest
 
@@ -25,15 +26,23 @@ class UnsupportedEncoding(InvalidRequest):
     status = 415
 
 
+class UploadTimeout(InvalidRequest):
+    """The body stopped coming; send it again on a new connection."""
+
+    status, code = 408, "upload_timeout"
+
+
 def _too_large(limit_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"The body is longer than {limit_bytes} bytes.")
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: int) -> bytes:
+async def read_body(
+    receive: Receive, headers: Mapping[str, str], limit_bytes: int, silence_s: float
+) -> bytes:
     """The whole body, unpacked, of at most `limit_bytes`.
 
-    Raises BodyTooLarge as soon as that is certain, InvalidRequest for what cannot be unpacked, and
-    ClientGone when the client hangs up first.
+    Raises BodyTooLarge as soon as that is certain, InvalidRequest for what cannot be unpacked,
+    UploadTimeout after `silence_s` without a byte, and ClientGone when the client hangs up first.
     """
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "x-gzip"):
@@ -41,15 +50,15 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: i
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit_bytes:
         raise _too_large(limit_bytes)
-    raw = await _read(receive, limit_bytes)
+    raw = await _read(receive, limit_bytes, silence_s)
     return _unpack(raw, limit_bytes) if encoding.endswith("gzip") else raw
 
 
-async def _read(receive: Receive, limit_bytes: int) -> bytes:
+async def _read(receive: Receive, limit_bytes: int, silence_s: float) -> bytes:
     parts: list[bytes] = []
     total = 0
     while True:
-        message = await receive()
+        message = await _next(receive, silence_s)
         if message["type"] == "http.disconnect":
             raise ClientGone
         part = message.get("body", b"")
@@ -59,6 +68,14 @@ async def _read(receive: Receive, limit_bytes: int) -> bytes:
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _next(receive: Receive, silence_s: float) -> Message:
+    try:
+        async with asyncio.timeout(silence_s):
+            return await receive()
+    except TimeoutError:
+        raise UploadTimeout(f"No byte of the body came for {silence_s:g} s.") from None
 
 
 def _unpack(packed: bytes, limit_bytes: int) -> bytes:

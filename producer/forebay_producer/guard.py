@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forebay_producer.answers import error_answer, raw_answer, redis_away_error
-from forebay_producer.bodies import ClientGone
+from forebay_producer.bodies import ClientGone, UploadTimeout
 from forebay_shared import logs
 from forebay_shared.connect import redis_away, redis_full
 from forebay_shared.errors import ForebayError, InvalidRequest, NotFound, Refused
@@ -20,6 +20,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 Row = tuple[str, str, Endpoint]
 """Method, path and endpoint of a route."""
 _GONE = 499
+_CLOSE = {"connection": "close"}  # what still comes would be taken for the next request
 
 
 class UnknownUrl(NotFound):
@@ -69,7 +70,7 @@ def guarded(endpoint: Endpoint, metrics: Metrics) -> Endpoint:
         except Exception as error:  # noqa: BLE001 - judged: what is unexpected is logged
             told = judged(error)
             count_refusal(metrics, told)
-            return error_answer(told)
+            return error_answer(told, _CLOSE if isinstance(told, UploadTimeout) else None)
 
     return answer
 

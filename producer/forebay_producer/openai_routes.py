@@ -72,7 +72,9 @@ class OpenAIRoutes:
     async def _read(self, request: Request) -> Call:
         headers = header_map(request)
         caller = self._replica.callers.identify(headers)
-        body = await read_body(request.receive, headers, self._replica.body_limit())
+        silence_s = self._replica.timings.upload_silence_s
+        limit_bytes = self._replica.body_limit()
+        body = await read_body(request.receive, headers, limit_bytes, silence_s)
         path: str = request.scope["path"]
         return Call(path, headers, body, read_asked(path, body), caller)
 

@@ -25,6 +25,8 @@ class Timings:
     """Life of the inbox in Redis, and how often it is renewed: two renewals may fail."""
     block_s: float = 5.0
     """The inbox is read blocking, so long at a time."""
+    upload_silence_s: float = 60.0
+    """A body that stops coming for so long is given up."""
     serve_on_s: float = 5.0
     """After SIGTERM new requests are still served: load balancers need time to notice."""
     grace_s: float = 600.0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from tests.producer.running import BODY, CHAT, Running, serving
+from tests.producer.running import BODY, CHAT, QUICK, Running, serving
 from tests.producer.scripted import working
 from tests.producer.scripts import answer
 
@@ -83,6 +85,22 @@ async def test_a_body_over_the_limit_is_413(redis_url: str) -> None:
             assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
         # The connection is usable, or closed in order; either way the next request works.
         assert (await one.http.post(CHAT, content=fits)).status_code == 200
+
+
+async def test_a_body_that_stops_coming_is_408(redis_url: str) -> None:
+    """A slow one is taken, as long as bytes come; then the connection is closed."""
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n".encode()
+    async with serving(redis_url, timings=replace(QUICK, upload_silence_s=0.3)) as one:
+        host, port = one.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(head)
+        for byte in (b"{", b"}"):
+            await asyncio.sleep(0.2)
+            writer.write(byte)
+        raw = await reader.read()
+        writer.close()
+    assert raw.startswith(b"HTTP/1.1 408 ")
+    assert b'"code":"upload_timeout"' in raw
 
 
 @pytest.mark.parametrize(
