@@ -61,7 +61,8 @@ def _still_held(pool: Pool, wanted: Take, request_id: str) -> bool:
 def _row(pool: Pool, wanted: Take, one: Request) -> Row:
     return [
         one.id, one.class_name, one.tenant, wanted.call, one.takes, one.attempts, one.crashes,
-        one.offset, int(one.solo), one.deadline - pool.now, pool.now - one.admitted, one.head, one.body,
+        one.offset, int(one.solo), one.deadline - pool.now, pool.now - one.admitted, one.head,
+        one.body,
     ]  # fmt: skip
 
 
