@@ -109,12 +109,13 @@ async def test_it_runs_until_it_is_stopped(tmp_path: Path, lines: Lines, tie: Ti
 async def test_it_is_started_again(tmp_path: Path, lines: Lines) -> None:
     """After a crash, which is told."""
     one = child(tmp_path, SERVE, lines)
+    one.first_pause_s = 0.05
     keeping = asyncio.create_task(one.keep())
     assert await lines.next() == "up"
     first = one.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    assert await lines.next() == f"{KILLED} in 0.5 s"
+    assert await lines.next() == f"{KILLED} in 0.05 s"
     assert await lines.next() == "up"
     assert one.pid not in (first, None)
     await one.stop(asyncio.Event())
@@ -124,12 +125,13 @@ async def test_it_is_started_again(tmp_path: Path, lines: Lines) -> None:
 async def test_false_starts_end_it(tmp_path: Path, lines: Lines) -> None:
     """Three in a row: a fourth would not help."""
     one = child(tmp_path, "print('oh'); raise SystemExit(1)", lines)
+    one.first_pause_s = 0.05
     with pytest.raises(Problem, match=r"child cannot start \(exit code 1\)"):
         await one.keep()
     told = [await lines.next() for _ in range(5)]
     assert told[::2] == ["oh"] * 3
     assert told[1::2] == [
-        f"child ended (exit code 1); it is started again in {s} s" for s in (0.5, 1)
+        f"child ended (exit code 1); it is started again in {s} s" for s in (0.05, 0.1)
     ]
     assert lines.queue.empty()
 
