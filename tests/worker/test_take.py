@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 from redis.asyncio import Redis
@@ -11,6 +11,8 @@ from tests.worker.desk import CHAT, Desk
 from tests.worker.proxy import Proxy
 from tests.worker.scripted import Held, ScriptedEngine, answer, answers
 
+from forebay_shared.calls import Ending, Leases, Release, Take, Taken
+from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL
 from forebay_shared.records import Envelope
 from forebay_worker.engine import Answer, EngineCall, EngineEvent
 from forebay_worker.worker import Worker
@@ -51,6 +53,58 @@ async def test_take_and_finish_cost_one_call_a_request_under_load(desk: Desk) ->
 def calls(worker: Worker, step: str) -> float:
     value = worker.metrics.registry.get_sample_value("forebay_redis_calls_total", {"step": step})
     return value or 0.0
+
+
+class Weighing(Leases):
+    """Notes how many requests each call grants, ends or gives back."""
+
+    def __init__(self, leases: Leases) -> None:
+        super().__init__(leases._library)
+        self.weights: dict[str, set[int]] = {"grant": set(), "end": set(), "release": set()}
+
+    async def take(self, take: Take) -> Taken:
+        return self._granted(await super().take(take))
+
+    async def finish(self, worker: str, endings: Sequence[Ending]) -> list[str]:
+        self.weights["end"].add(len(endings))
+        return await super().finish(worker, endings)
+
+    async def finish_take(self, endings: Sequence[Ending], take: Take) -> tuple[list[str], Taken]:
+        self.weights["end"].add(len(endings))
+        words, taken = await super().finish_take(endings, take)
+        return words, self._granted(taken)
+
+    async def release(self, worker: str, releases: Sequence[Release]) -> list[str]:
+        self.weights["release"].add(len(releases))
+        return await super().release(worker, releases)
+
+    def _granted(self, taken: Taken) -> Taken:
+        self.weights["grant"].add(len(taken.grants))
+        return taken
+
+
+async def test_no_call_is_heavy(desk: Desk) -> None:
+    """With a hundred slots, a call still grants, ends and gives back only a few requests."""
+    held = Held()
+    engine = ScriptedEngine(held)
+    worker, task = await desk.worker(engine, slots=100)
+    leases = worker.taker._leases = Weighing(worker.leases)
+    first, second = await desk.admit([ONE] * 100), await desk.admit([ONE] * 100)
+    while len(engine.calls) < 100:
+        engine.called.clear()
+        await engine.called.wait()
+    engine.script = Held()
+    held.release.set()
+    assert await ended(desk, first) == ["done"] * 100
+    while len(engine.calls) < 200:
+        engine.called.clear()
+        await engine.called.wait()
+    worker.drain.request("test")
+    worker.drain.request("test")
+    await task
+    assert {await desk.state(one) for one in second} == {"queued"}
+    most = {what: max(seen) for what, seen in leases.weights.items()}
+    assert most == dict.fromkeys(("grant", "end", "release"), HEAVY_ITEMS_PER_CALL)
 
 
 async def test_a_take_whose_reply_was_lost_is_repeated_as_it_was(desk: Desk) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import chain
 
 from forebay_shared.calls import Emission, Leases
-from forebay_shared.calls.library import ITEMS_PER_CALL
+from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL, ITEMS_PER_CALL
 from forebay_shared.metrics import Metrics
 from forebay_shared.settings import MIB
 from forebay_worker.link import Link
@@ -23,6 +23,8 @@ MOST_FLUSH_S = 0.100
 CALLS_PER_SHARE = 10
 """A call to Redis may take a tenth of the time between two flushes."""
 BYTES_PER_CALL = MIB
+STREAMS_PER_CALL = 2 * HEAVY_ITEMS_PER_CALL
+"""To append chunks is lighter work than to grant or to end."""
 
 Kept = tuple[bytes, bytes]
 Batched = tuple[Run, list[Kept]]
@@ -158,7 +160,7 @@ def _batches(runs: list[Run]) -> list[list[Batched]]:
     for run in filter(_waits, runs):
         chunks = _cut(run)
         size = sum(len(data) for data, _ in chunks)
-        if not batches or size > room or len(batches[-1]) == ITEMS_PER_CALL:
+        if not batches or size > room or len(batches[-1]) == STREAMS_PER_CALL:
             batches.append([])
             room = BYTES_PER_CALL
         batches[-1].append((run, chunks))

@@ -9,7 +9,7 @@ from itertools import islice
 
 from forebay_shared.calls import Ending, Release
 from forebay_shared.calls.leases import Blame
-from forebay_shared.calls.library import ITEMS_PER_CALL
+from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL
 from forebay_shared.logs import event
 from forebay_shared.metrics import Metrics
 from forebay_shared.records import Result
@@ -48,7 +48,7 @@ class Outbox:
                 self._releases.append((run, _release(run, blame, result)))
         self._wake.up()
 
-    def endings(self, most: int = ITEMS_PER_CALL) -> list[tuple[Run, Ending]]:
+    def endings(self, most: int = HEAVY_ITEMS_PER_CALL) -> list[tuple[Run, Ending]]:
         """The oldest endings that fit into one call. They stay until `ended` tells of them."""
         batch: list[tuple[Run, Ending]] = []
         size = 0
@@ -61,7 +61,7 @@ class Outbox:
 
     def releases(self) -> list[tuple[Run, Release]]:
         """The oldest releases that fit into one call. They stay until `released` tells of them."""
-        return list(islice(self._releases, ITEMS_PER_CALL))
+        return list(islice(self._releases, HEAVY_ITEMS_PER_CALL))
 
     def ended(self, batch: Sequence[tuple[Run, Ending]], words: Sequence[str]) -> None:
         """Redis answered: the batch leaves. A gap comes back as an interrupted stream."""
