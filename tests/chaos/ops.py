@@ -1,0 +1,87 @@
+"""What the clients ask for: operation number n of a seed is always the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+OpKind = Literal["answer", "stream", "submit", "follow", "cancel", "hangup"]
+CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+BASE_TIMEOUT_MS = 600_000
+MIX: Mapping[OpKind, int] = {
+    "answer": 4,
+    "stream": 4,
+    "submit": 3,
+    "follow": 3,
+    "cancel": 2,
+    "hangup": 1,
+}
+CLASSES = ("high", "normal", "low", "background")
+LONG_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation of a client.
+
+    answer    wait for the answer; repeated with its key, on the other replica, until it comes
+    stream    read the stream; where it is cut, read on through the other replica
+    submit    asynchronously, then wait for the result
+    follow    asynchronously, then read the events, with cuts by the client itself
+    cancel    asynchronously, then DELETE
+    hangup    leave before the answer comes
+    """
+
+    number: int
+    kind: OpKind
+    path: str
+    body: dict[str, Any]
+    key: str
+    priority: str
+
+    @property
+    def timeout_ms(self) -> int:
+        """Different for each: the record of a request that nobody got an id for is known by it."""
+        return BASE_TIMEOUT_MS + self.number
+
+    def headers(self) -> dict[str, str]:
+        # Half a millisecond more: seconds are cut to whole milliseconds.
+        named = {"X-Request-Timeout": f"{self.timeout_ms // 1000}.{self.timeout_ms % 1000:03}5"}
+        named["X-Priority"] = self.priority
+        if self.kind in ("submit", "follow", "cancel"):
+            named["Prefer"] = "respond-async"
+        if self.key:
+            named["Idempotency-Key"] = self.key
+        return named
+
+
+def draw_op(seed: int, number: int) -> Op:
+    """Operation `number` of this seed."""
+    dice = Random(f"{seed}/op/{number}")
+    kind = dice.choices(list(MIX), list(MIX.values()))[0]
+    path = dice.choice((CHAT, COMPLETION))
+    streams = kind in ("stream", "follow") or (kind == "hangup" and dice.random() < 0.5)
+    keyed = kind in ("answer", "submit", "follow", "cancel")
+    return Op(
+        number=number,
+        kind=kind,
+        path=path,
+        body=_body(dice, path, f"Number {number} of {seed}") | {"stream": streams},
+        key=f"{seed}-{number}" if keyed else "",
+        priority=dice.choice(CLASSES),
+    )
+
+
+def _body(dice: Random, path: str, prompt: str) -> dict[str, Any]:
+    long = dice.random() < LONG_SHARE
+    body: dict[str, Any] = {
+        "model": "sim",
+        "max_tokens": dice.randint(120, 240) if long else dice.randint(2, 40),
+        "ignore_eos": True,
+        "temperature": 0,
+    }
+    if path == CHAT:
+        return body | {"messages": [{"role": "user", "content": prompt}]}
+    return body | {"prompt": prompt}

@@ -1,0 +1,129 @@
+"""One run: load and faults side by side, then healing, draining, reading, and the final state."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import aiohttp
+from redis.exceptions import RedisError
+from tests.chaos.checker import HISTORY, STATE
+from tests.chaos.clients import Load, ended
+from tests.chaos.counters import Counters
+from tests.chaos.grants import GrantWatch
+from tests.chaos.history import History
+from tests.chaos.nemesis import Nemesis
+from tests.chaos.plan import make_plan
+from tests.chaos.stage import ROLES, SETTINGS, Stage, standing
+from tests.chaos.state import dump, leftovers
+
+from forebay_shared.records import TERMINAL
+
+CLIENTS = 20
+DRAIN_S = 45.0
+CHECK_S = 0.2
+READERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`length_s`: of the faults and the load. `product`: the checkout whose code runs."""
+
+    seed: int
+    length_s: float
+    product: Path
+    only: tuple[str, ...] = ()
+
+
+async def run(folder: Path, options: Options) -> None:
+    """Leaves history and final state in `folder`."""
+    history = History(folder / HISTORY)
+    try:
+        async with standing(folder, options.product, options.seed) as stage:
+            history.write("run", seed=options.seed, length_s=options.length_s, **_bounds())
+            await _chaos(stage, history, options)
+            state = await dump(stage)
+    finally:
+        history.close()
+    (folder / STATE).write_text(json.dumps(state))
+
+
+def _bounds() -> dict[str, int]:
+    return {name: getattr(SETTINGS, name) for name in ("lease_ms", "reclaim_ms", "sweep_ms")}
+
+
+async def _chaos(stage: Stage, history: History, options: Options) -> None:
+    load = Load(stage.http, stage.replicas, history, options.seed)
+    watch = GrantWatch(stage, history)
+    nemesis = Nemesis(stage, history, watch)
+    plan = make_plan(options.seed, options.length_s, dict(ROLES), options.only)
+    counters = Counters(stage, history)
+    async with asyncio.TaskGroup() as always:
+        tasks = [always.create_task(nemesis.supervise()), always.create_task(counters.watch())]
+        clients = [always.create_task(load.client(number)) for number in range(CLIENTS)]
+        lanes = [nemesis.lane(faults) for faults in plan.values()]
+        await asyncio.gather(asyncio.sleep(options.length_s), *lanes)
+        load.stop.set()
+        await stage.heal()
+        await asyncio.gather(*clients)
+        await watch.finish()
+        drained = await _within(DRAIN_S, lambda: _is_drained(stage))
+        history.write("drained", ok=drained)
+        await _read_all(stage, history)
+        await counters.note()
+        for task in tasks:
+            task.cancel()
+
+
+async def _within(limit_s: float, holds: Callable[[], Awaitable[bool]]) -> bool:
+    until_s = monotonic() + limit_s
+    while not await holds():
+        if monotonic() > until_s:
+            return False
+        await asyncio.sleep(CHECK_S)
+    return True
+
+
+async def _is_drained(stage: Stage) -> bool:
+    """Nothing queued or running, and nothing left that only work keeps."""
+    try:
+        status = await stage.operator.status()
+        return not (status["queued"] or status["running"] or await leftovers(stage))
+    except RedisError:
+        return False
+
+
+async def _read_all(stage: Stage, history: History) -> None:
+    """What each replica says of each request that is done."""
+    state = await dump(stage)
+    timeouts = Counter(record.get("timeout", "") for record in state["records"].values())
+    rows = [
+        (request_id, int(record["timeout"]) - 600_000)
+        for request_id, record in state["records"].items()
+        if record["state"] in TERMINAL and timeouts[record.get("timeout", "")] == 1
+    ]
+    queue = iter(enumerate(rows))
+
+    async def reader() -> None:
+        for number, (request_id, op) in queue:
+            await _read(stage, history, stage.replicas[number % 2], request_id, op)
+
+    await asyncio.gather(*[reader() for _ in range(READERS)])
+
+
+async def _read(stage: Stage, history: History, url: str, request_id: str, op: int) -> None:
+    try:
+        async with stage.http.get(f"{url}/v1/requests/{request_id}") as answer:
+            shown = await answer.json()
+    except (aiohttp.ClientError, ValueError) as error:
+        history.write("read", op=op, id=request_id, state=f"unread: {type(error).__name__}")
+        return
+    if answer.status != 200:
+        history.write("read", op=op, id=request_id, state=f"unread: {answer.status}")
+        return
+    history.write("read", op=op, id=request_id, through=url, **ended(shown))

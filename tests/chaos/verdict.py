@@ -1,0 +1,85 @@
+"""What was found: counts in the words of Jepsen's total-queue, figures, and what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from math import ceil
+from typing import Any
+
+SHOWN = 12
+
+
+@dataclass(slots=True)
+class Verdict:
+    """`problems` name each violation; a run is good without any."""
+
+    seed: int = 0
+    attempted: int = 0
+    """Operations that a client began."""
+    acknowledged: int = 0
+    """Requests that the queue said it has."""
+    lost: list[str] = field(default_factory=list)
+    """Acknowledged, and without a terminal record."""
+    unexpected: list[str] = field(default_factory=list)
+    """Recorded, and asked for by nobody."""
+    duplicated: list[str] = field(default_factory=list)
+    """Done more than once for one operation."""
+    recovered: int = 0
+    """Recorded though the client had no sign of it."""
+    figures: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return not (self.problems or self.lost or self.unexpected or self.duplicated)
+
+    def wrong(self, what: str, where: object = "") -> None:
+        """Note a violation."""
+        self.problems.append(f"{what}: {where}" if where != "" else what)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"good": self.good} | asdict(self)
+
+    def text(self) -> str:
+        """The report for people."""
+        rows = [
+            f"seed          {self.seed}",
+            f"attempted     {self.attempted}",
+            f"acknowledged  {self.acknowledged}",
+            f"lost          {len(self.lost)}",
+            f"unexpected    {len(self.unexpected)}",
+            f"duplicated    {len(self.duplicated)}",
+            f"recovered     {self.recovered}",
+        ]
+        rows += [f"{name}: {_plain(value)}" for name, value in self.figures.items()]
+        for name in ("lost", "unexpected", "duplicated", "problems"):
+            found: list[str] = getattr(self, name)
+            rows += [f"{name.upper()} {one}" for one in found[:SHOWN]]
+            if len(found) > SHOWN:
+                rows.append(f"{name.upper()} … and {len(found) - SHOWN} more")
+        return "\n".join([*rows, "good" if self.good else "BAD"])
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(one)}" for name, one in value.items()) or "none"
+    return str(value)
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Count, median, 99th percentile (nearest rank) and maximum."""
+    if not values:
+        return {"count": 0}
+    ordered = sorted(values)
+    return {
+        "count": len(ordered),
+        "p50": ordered[ceil(0.5 * len(ordered)) - 1],
+        "p99": ordered[ceil(0.99 * len(ordered)) - 1],
+        "max": ordered[-1],
+    }
+
+
+def counted(values: Counter[Any]) -> dict[str, int]:
+    """A counter in order of its keys, ready for JSON."""
+    return {str(name): values[name] for name in sorted(values)}
