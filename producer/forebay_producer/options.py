@@ -20,6 +20,8 @@ class Timings:
     """A waiter that had no answer for so long asks by itself: news may be lost."""
     refresh_s: float = 1.0
     """Models, settings and memory are read this often."""
+    stale_s: float = 3.0
+    """Redis counts as away when nothing could be read for so long after it was due."""
     inbox_ttl_s: float = 60.0
     inbox_renew_s: float = 20.0
     """Life of the inbox in Redis, and how often it is renewed: two renewals may fail."""

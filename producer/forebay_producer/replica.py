@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -22,8 +23,6 @@ from forebay_shared.ids import new_process_id, pool_of
 from forebay_shared.metrics import Metrics
 
 _USUAL_POOL = "default"
-_STALE_S = 3.0
-"""Redis counts as away when it has not answered for so long."""
 _LOOK_EVERY_S = 0.1
 """Requests for unknown models make this replica look again, but not more often than this."""
 
@@ -50,7 +49,7 @@ class Replica:
         self._id = new_process_id()
         self._redis = connect(options.redis_url, name=f"forebay-producer-{self._id}")
         self._redis_full = False
-        self._answered_s = -_STALE_S
+        self._answered_s = -math.inf
         self._warned_policy = ""
         self._looking = asyncio.Lock()
         self._looked_s = 0.0
@@ -156,7 +155,7 @@ class Replica:
 
     def is_redis_up(self) -> bool:
         """Whether Redis has answered a moment ago."""
-        return time.monotonic() - self._answered_s < _STALE_S + self.timings.refresh_s
+        return time.monotonic() - self._answered_s < self.timings.stale_s + self.timings.refresh_s
 
     def is_full(self) -> bool:
         """Whether Redis had no room for more a moment ago."""

@@ -19,7 +19,7 @@ CHAT = "/v1/chat/completions"
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Without the machine's certificates, which take longer to load than most tests."""
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
-QUICK = Timings(serve_on_s=0, grace_s=0.5, refresh_s=0.2)
+QUICK = Timings(serve_on_s=0, grace_s=0.5, refresh_s=0.2, stale_s=1)
 
 
 @dataclass(frozen=True)

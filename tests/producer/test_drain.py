@@ -27,7 +27,7 @@ from forebay_shared.records import Result
 
 pytestmark = pytest.mark.anyio
 STREAM = {**BODY, "stream": True}
-QUICK_END = ("--port", "0", "--serve-on", "0.5", "--grace", "0.5")
+QUICK_END = ("--port", "0", "--serve-on", "0.1", "--grace", "0.1")
 
 
 async def test_a_draining_producer_serves_on_but_is_not_ready(redis_url: str) -> None:
@@ -159,7 +159,7 @@ async def test_it_exits_on_time_whatever_redis_does(tmp_path: Path, redis_is: st
             started_s = time.monotonic()
             process.child.send_signal(signal.SIGTERM)
             assert await process.exit_code(within_s=15) == 0
-            # 0.5 s of serving on, 0.5 s of grace, and little for the rest
+            # 0.1 s of serving on, 0.1 s of grace, and little for the rest
             assert time.monotonic() - started_s < 5
     finally:
         server.resume()

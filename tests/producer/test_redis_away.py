@@ -18,6 +18,7 @@ from tests.servers import Server, start_server
 
 pytestmark = pytest.mark.anyio
 BRIEF = replace(QUICK, block_s=1)
+SOON = replace(QUICK, floor_s=0.2)
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ async def test_readiness_and_metrics_tell_of_a_lost_redis(own: Server) -> None:
 
 
 async def test_a_record_that_vanished_is_503_for_its_waiter(redis_url: str) -> None:
-    async with serving(redis_url) as one:
+    async with serving(redis_url, timings=SOON) as one:
         asking = asyncio.create_task(one.http.post(CHAT, json=BODY))
         inbox = one.producer.replica.pools["default"].inbox
         await until(lambda: any(reader.armed for reader in inbox.readers()))
@@ -109,10 +110,10 @@ async def test_after_a_flush_the_pool_is_founded_again(redis_url: str) -> None:
             await served_again(one)
 
 
-async def test_lost_news_costs_a_second_and_no_answer(redis_url: str) -> None:
+async def test_lost_news_costs_a_moment_and_no_answer(redis_url: str) -> None:
     """The inbox vanishes while somebody waits: the floor asks, and a new inbox is made."""
     gate = asyncio.Event()
-    async with serving(redis_url) as one, working(redis_url, gated(gate)) as worker:
+    async with serving(redis_url, timings=SOON) as one, working(redis_url, gated(gate)) as worker:
         asking = asyncio.create_task(one.http.post(CHAT, json=BODY))
         await worker.wait_granted()
         with redis.Redis.from_url(redis_url) as client:

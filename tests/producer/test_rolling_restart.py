@@ -70,7 +70,7 @@ async def test_no_client_notices_a_rolling_restart(redis_url: str) -> None:
         old = await start()
         bodies: list[dict[str, object]] = [BODY, {**BODY, "stream": True}]
         clients = [asyncio.create_task(client(http, bodies[n % 2])) for n in range(8)]
-        for _ in range(3):
+        for _ in range(2):
             new = await start()
             await old.drain(asyncio.Event())
             old = new
@@ -80,4 +80,4 @@ async def test_no_client_notices_a_rolling_restart(redis_url: str) -> None:
         await old.drain(asyncio.Event())
     print(dict(outcomes))
     assert set(outcomes) == {"200 True"}
-    assert outcomes["200 True"] > 50
+    assert outcomes["200 True"] > 30

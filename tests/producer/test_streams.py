@@ -133,8 +133,9 @@ async def test_a_deadline_in_the_middle_is_an_error_event(redis_url: str) -> Non
 
 async def test_a_deadline_before_the_first_event_is_504_and_not_repeated(redis_url: str) -> None:
     async with serving(redis_url) as one, working(redis_url, stay):
-        for body in (BODY, STREAM):
-            reply = await one.http.post(CHAT, json=body, headers={"x-request-timeout": "0.3"})
+        soon = {"x-request-timeout": "0.3"}
+        asks = (one.http.post(CHAT, json=body, headers=soon) for body in (BODY, STREAM))
+        for reply in await asyncio.gather(*asks):
             assert reply.status_code == 504
             assert reply.headers["x-should-retry"] == "false"
             assert reply.json()["error"]["code"] == "deadline_exceeded"
