@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -19,9 +21,11 @@ from forebay_shared.connect import connect
 from forebay_shared.ids import new_request_id
 from forebay_shared.keys import POOLS
 from forebay_shared.records import Envelope
+from forebay_worker.worker import Worker
 
 pytestmark = pytest.mark.anyio
 
+Waiting = Callable[[], Coroutine[Any, Any, Process]]
 Drain = Callable[..., Coroutine[Any, Any, Result]]
 
 
@@ -49,11 +53,37 @@ def drain(desk: Desk, forebay: Forebay) -> Drain:
     return call
 
 
-async def until(desk: Desk, switch: str) -> None:
-    """Returns when the pool is so; asks as fast as Redis answers."""
+@pytest.fixture
+async def waiting(desk: Desk) -> AsyncIterator[Waiting]:
+    """Starts `forebay drain --pool` as a process, whose words can be waited for."""
+    started: list[Process] = []
+
+    async def call() -> Process:
+        command = [sys.executable, "-m", "forebay_shared.cli", "drain", "--pool"]
+        started.append(
+            await asyncio.create_subprocess_exec(
+                *command, "--redis", desk.url, stdout=PIPE, stderr=PIPE
+            )
+        )
+        return started[-1]
+
+    yield call
+    for one in started:
+        if one.returncode is None:
+            one.kill()
+        await one.wait()
+
+
+async def said(process: Process) -> str:
+    """The next line of its stderr."""
+    assert process.stderr is not None
+    async with asyncio.timeout(8):
+        return (await process.stderr.readline()).decode()
+
+
+async def told_to_drain(worker: Worker) -> None:
     async with asyncio.timeout(5):
-        while not (await Operator(desk.library).status())[switch]:
-            pass
+        await worker.drain.started.wait()
 
 
 async def until_registered(desk: Desk, worker: str) -> None:
@@ -76,20 +106,22 @@ async def refusal(desk: Desk) -> str | None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_a_pool_runs_dry(desk: Desk, drain: Drain, count: int) -> None:
+async def test_a_pool_runs_dry(desk: Desk, waiting: Waiting, count: int) -> None:
     """New requests are refused; it is told when what was accepted has ended."""
     held = Held()
     await desk.worker(ScriptedEngine(held), slots=1)
     ids = [await desk.submit() for _ in range(count)]
     await desk.until(ids[0], "running")
-    draining = asyncio.create_task(drain("--pool"))
-    await until(desk, "draining")
+    drain = await waiting()
+    assert await said(drain) == (
+        f"new requests are refused; waiting for {count - 1} queued, 1 running\n"
+    )
     assert await refusal(desk) == "draining"
-    assert not draining.done()
+    assert drain.returncode is None
     held.release.set()
-    result = await draining
-    assert result.exit_code == 0, result.output
-    assert result.stdout == (
+    result, _ = await drain.communicate()
+    assert drain.returncode == 0
+    assert result.decode() == (
         "pool default has drained: nothing is queued or running; "
         "`forebay drain --pool default --end` ends the draining\n"
     )
@@ -107,29 +139,28 @@ async def test_no_wait_and_end(desk: Desk, drain: Drain) -> None:
     assert await refusal(desk) is None
 
 
-async def test_somebody_else_ends_it(desk: Desk, drain: Drain) -> None:
+async def test_somebody_else_ends_it(desk: Desk, waiting: Waiting) -> None:
     """Waiting on would be for nothing. What kept the pool from running dry was told before."""
     await desk.submit()
-    draining = asyncio.create_task(drain("--pool"))
-    await until(desk, "draining")
+    drain = await waiting()
+    assert "no worker is alive: what waits does not run" in await said(drain)
+    await said(drain)
     await Operator(desk.library).switch(draining=False)
-    result = await draining
-    assert result.exit_code == 1
-    assert "no worker is alive: what waits does not run" in result.stderr
-    assert "Error: somebody ended the draining of pool default: 1 queued" in result.stderr
+    _, told = await drain.communicate()
+    assert drain.returncode == 1
+    assert b"Error: somebody ended the draining of pool default: 1 queued" in told
 
 
-async def test_a_paused_pool_does_not_run_dry(desk: Desk, drain: Drain) -> None:
-    """Which is told before it is waited for."""
+async def test_a_paused_pool_does_not_run_dry(desk: Desk, waiting: Waiting) -> None:
+    """Which is told; it does after all once it is resumed."""
     await desk.submit()
     await Operator(desk.library).switch(paused=True)
-    draining = asyncio.create_task(drain("--pool"))
-    await until(desk, "draining")
+    drain = await waiting()
+    assert "the pool is paused: what waits does not run" in await said(drain)
     await Operator(desk.library).switch(paused=False)
     await desk.worker(ScriptedEngine(answers))
-    result = await draining
-    assert result.exit_code == 0
-    assert "the pool is paused: what waits does not run" in result.stderr
+    await drain.communicate()
+    assert drain.returncode == 0
 
 
 async def test_a_worker_leaves(desk: Desk, drain: Drain) -> None:
@@ -140,7 +171,7 @@ async def test_a_worker_leaves(desk: Desk, drain: Drain) -> None:
     request_id = await desk.submit()
     await desk.until(request_id, "running")
     draining = asyncio.create_task(drain(worker.id, "--json"))
-    await worker.drain.started.wait()
+    await told_to_drain(worker)
     assert not draining.done()
     held.release.set()
     result = await draining
@@ -159,7 +190,7 @@ async def test_asked_again_it_is_not_hurried(desk: Desk, drain: Drain) -> None:
     request_id = await desk.submit()
     await desk.until(request_id, "running")
     assert f"worker {worker.id} drains" in (await drain(worker.id, "--no-wait")).stdout
-    await worker.drain.started.wait()
+    await told_to_drain(worker)
     await worker.registry.register()
     assert "it drains already" in (await drain(worker.id, "--no-wait")).stderr
     while await desk.redis.llen(desk.keys.control(worker.id)):

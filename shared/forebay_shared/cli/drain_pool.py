@@ -11,7 +11,7 @@ from forebay_shared.cli.pools import open_pool
 from forebay_shared.cli.switch import switches
 from forebay_shared.cli.terminal import Problem, Told, say
 
-EVERY_S = 0.5
+EVERY_S = 0.25
 STOPPED_POOL = "waits no longer; the pool drains on until `forebay drain --pool --end`"
 
 
@@ -25,7 +25,7 @@ async def drain_pool(url: str, pool: str | None, wait: bool) -> Told:
         await operator.switch(draining=True)
         now = await operator.status()
         if wait:
-            _warn(library.pool, now)
+            _say_what_is_waited_for(library.pool, now)
             now = await _until_dry(library.pool, operator, now)
         return Told(_sentence(library.pool, now), switches(library.pool, now))
 
@@ -55,12 +55,14 @@ async def _until_dry(pool: str, operator: Operator, now: dict[str, Any]) -> dict
     return now
 
 
-def _warn(pool: str, now: dict[str, Any]) -> None:
-    """Say what keeps a pool from running dry."""
+def _say_what_is_waited_for(pool: str, now: dict[str, Any]) -> None:
+    if not _left(now):
+        return
     if now["queued"] and now["paused"]:
         say(f"the pool is paused: what waits does not run; see `forebay resume --pool {pool}`")
     elif now["queued"] and not now["workers"]:
         say("no worker is alive: what waits does not run; see `forebay work --help`")
+    say(f"new requests are refused; waiting for {_note(now)}")
 
 
 def _sentence(pool: str, now: dict[str, Any]) -> str:
