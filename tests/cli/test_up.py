@@ -25,6 +25,7 @@ from forebay_shared.ids import pool_of
 ROOT = Path(__file__).resolve().parents[2]
 COMPONENTS = ("shared", "producer", "worker")
 STOP_S = 20.0
+QUESTION = "What does a forebay do?"
 
 
 def free_port() -> int:
@@ -41,6 +42,8 @@ class Up:
         self.log = folder / "up.log"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.ready: dict[str, Any] = {}
+        self.answer: dict[str, Any] = {}
         command = [sys.executable, "-m", "forebay_shared.cli", "up", "--json"]
         command += ["--port", str(self.port), "--state", str(self.state), *words]
         parts = os.pathsep.join(str(ROOT / part) for part in COMPONENTS)
@@ -92,12 +95,12 @@ def is_gone(pid: int) -> bool:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """One that serves; its first event is read."""
-    running = Up(tmp_path_factory.mktemp("up"), "--slots", "8")
+    """One that serves all tests of this file that only use it; `test_stop`, the last, stops it."""
+    running = Up(tmp_path_factory.mktemp("up"), "--slots", "8", "--ask", QUESTION)
     try:
-        assert running.next()["event"] == "ready"
+        running.ready = running.next()
+        running.answer = running.next()
         yield running
-        assert running.stop(hurry=True) == 0
     finally:
         running.end()
 
@@ -126,23 +129,14 @@ def here(up: Up, forebay: Forebay) -> Forebay:
     return call
 
 
-def test_ask_then_stop(start: Callable[..., Up]) -> None:
-    """Ready, the answer, ^C: everything ends within seconds and no process is left."""
-    up = start("--ask", "What does a forebay do?")
-    ready = up.next()
-    assert ready["base_url"] == f"http://127.0.0.1:{up.port}/v1"
-    assert ready["model"] == "sim"
-    assert set(ready["pids"]) == {"redis", "producer", "worker 1"}
-    answer = up.next()
-    assert answer["event"] == "answer"
-    assert len(answer["text"].split()) > 3
-    began = monotonic()
-    assert up.stop() == 0
-    took_s = monotonic() - began
-    print(f"^C to the end: {took_s:.1f} s")
-    assert took_s < 10
-    assert [name for name, pid in ready["pids"].items() if not is_gone(pid)] == []
-    wait_folder_free(up.state)
+def test_ask(up: Up) -> None:
+    """Ready, then the answer."""
+    assert up.ready["event"] == "ready"
+    assert up.ready["base_url"] == f"http://127.0.0.1:{up.port}/v1"
+    assert up.ready["model"] == "sim"
+    assert set(up.ready["pids"]) == {"redis", "producer", "worker 1"}
+    assert up.answer["event"] == "answer"
+    assert len(up.answer["text"].split()) > 3
 
 
 def test_submit_streams(here: Forebay) -> None:
@@ -220,11 +214,13 @@ def test_the_port_is_taken(up: Up, forebay: Forebay, tmp_path: Path) -> None:
     assert not state.exists()
 
 
-def test_the_state_folder_is_taken(up: Up, forebay: Forebay) -> None:
-    """Two servers on one folder would be the end of its data."""
-    result = forebay("up", "--port", "0", "--state", str(up.state))
+def test_a_state_folder_that_cannot_be(forebay: Forebay, tmp_path: Path) -> None:
+    """What the embedded server objects to is told in its words, without a trace."""
+    (tmp_path / "file").touch()
+    result = forebay("up", "--port", "0", "--state", str(tmp_path / "file" / "state"))
     assert result.exit_code == 1
-    assert "is in use by the server with pid" in result.stderr
+    assert result.stderr.startswith("Error: ")
+    assert str(tmp_path / "file") in result.stderr
 
 
 def test_a_redis_that_does_not_answer(forebay: Forebay) -> None:
@@ -282,3 +278,14 @@ def test_a_kill_leaves_nobody(start: Callable[..., Up]) -> None:
     began = monotonic()
     while left := [name for name, pid in pids.items() if not is_gone(pid)]:
         assert monotonic() - began < STOP_S, left
+
+
+def test_stop(up: Up) -> None:
+    """^C: everything ends within seconds and no process is left."""
+    began = monotonic()
+    assert up.stop() == 0
+    took_s = monotonic() - began
+    print(f"^C to the end: {took_s:.1f} s")
+    assert took_s < 10
+    assert [name for name, pid in up.ready["pids"].items() if not is_gone(pid)] == []
+    wait_folder_free(up.state)
