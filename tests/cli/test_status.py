@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 from rich.console import Console
 from tests.cli.conftest import Forebay
 from tests.cli.filled import fill
 
 from forebay_shared.cli.status_view import pools_view, seconds
+from forebay_shared.keys import Keys
 
 
 def cells(output: str, first: str) -> list[str]:
@@ -59,6 +61,17 @@ def test_a_pool_that_is_not_there_is_not_made(redis_url: str, forebay: Forebay) 
     assert result.exit_code == 1
     assert result.stderr == "Error: there is no pool 'defualt' in this Redis; there are: default\n"
     assert forebay("status", "--redis", redis_url, "--pool", "defualt").exit_code == 1
+
+
+def test_another_layout_is_told(redis_url: str, forebay: Forebay) -> None:
+    """Of a pool that a newer version keeps: a sentence, no trace."""
+    asyncio.run(fill(redis_url))
+    with Redis.from_url(redis_url) as client:
+        client.set(Keys("default").layout, "99")
+    result = forebay("status", "--redis", redis_url)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: this forebay cannot work with unix://")
+    assert "layout 99" in result.stderr
 
 
 def test_an_empty_redis_is_told(redis_url: str, forebay: Forebay) -> None:

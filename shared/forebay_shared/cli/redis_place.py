@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from forebay_shared.cli.terminal import Problem
 from forebay_shared.connect import connect, login_refused, redis_away, safe_url
 from forebay_shared.embedded import running_url
+from forebay_shared.errors import Unusable
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -50,7 +51,7 @@ def named_or_running(redis_url: str | None, state: Path | None) -> str:
 
 @asynccontextmanager
 async def open_redis(url: str) -> AsyncIterator[Redis]:
-    """A client. Raises Problem where the URL is wrong or Redis does not answer."""
+    """A client. Raises Problem where the URL is wrong, or Redis does not answer or cannot serve."""
     try:
         client = connect(url, name="forebay-cli")
     except ValueError as error:
@@ -60,6 +61,8 @@ async def open_redis(url: str) -> AsyncIterator[Redis]:
             yield client
     except RedisError as error:
         raise _told(url, error) from error
+    except Unusable as error:
+        raise Problem(f"this forebay cannot work with {safe_url(url)}: {error}") from error
 
 
 def _told(url: str, error: RedisError) -> Problem:
