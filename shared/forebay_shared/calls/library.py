@@ -18,13 +18,15 @@ ITEMS_PER_CALL = 100
 """Most items that one call carries; callers with more make several calls at once."""
 HEAVY_ITEMS_PER_CALL = 16
 """Most requests that one call admits, grants, ends or gives back, so that none takes 5 ms."""
+_REPAIRS = 2
+"""A new server lacks library and layout both."""
 
 
 class Library:
     """Calls functions of the library for one pool, loading it where it is missing.
 
     A call that finds the library or the pool's layout missing (new server, FUNCTION FLUSH,
-    FLUSHALL) repairs that and is repeated once. Other errors go to the caller; whether Redis is
+    FLUSHALL) repairs that and is repeated. Other errors go to the caller; whether Redis is
     away is judged by `forebay_shared.connect.redis_away`.
     """
 
@@ -48,11 +50,12 @@ class Library:
             raise CommandsRefused(f"the library cannot work as this user: {error}") from error
 
     async def call(self, step: str, *arguments: Argument) -> Any:
-        """Call the function of `step`; its raw reply."""
-        try:
-            return await self._fcall(step, arguments)
-        except ResponseError as error:
-            await self._repair(error)
+        """Call the function of `step`; its raw reply. Raises LayoutMismatch and what Redis raises."""
+        for _ in range(_REPAIRS):
+            try:
+                return await self._fcall(step, arguments)
+            except ResponseError as error:
+                await self._repair(error)
         return await self._fcall(step, arguments)
 
     async def _fcall(self, step: str, arguments: Sequence[Argument]) -> Any:
