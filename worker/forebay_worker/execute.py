@@ -32,7 +32,7 @@ from forebay_worker.outbox import Outbox
 from forebay_worker.outcome import Dropped, Finished, GivenBack, Outcome
 from forebay_worker.pulse import KEY_REFUSALS, Pulse
 from forebay_worker.rules import Rules
-from forebay_worker.runs import Run, Runs, Stop
+from forebay_worker.runs import NOT_CALLED, Run, Runs, Stop
 from forebay_worker.splice import Prepared, prepare
 from forebay_worker.tail import Tail
 
@@ -116,17 +116,22 @@ class Executor:
                 raise  # not ours
             # It has passed by the clock of Redis too, whose sweep ends the request within a tick.
             return Dropped()
+        finally:
+            run.heard_s = NOT_CALLED
         return await self._judge(run, result)
 
     async def _relay(self, run: Run, prepared: Prepared) -> Result:
         """Pass the events on; the result as the engine told it."""
         prompt = guess(run.grant.body)
         reader, tail = StreamReader(prepared.usage_added, prompt), Tail(prepared.usage_added)
+        clock = asyncio.get_running_loop().time
+        run.heard_s = clock()
         async with aclosing(self._engine.generate(prepared.call)) as events:
             async for event in events:
                 if isinstance(event, Answer):
                     self._pulse.worked()
                     return self._whole(run, event, prepared.call.stream)
+                run.heard_s = clock()
                 self._pass_on(run, reader, tail, event.data)
         self._pulse.worked()
         run.usage = reader.so_far()
@@ -222,6 +227,9 @@ def stopped(run: Run) -> Outcome:
     match run.stopped:
         case Stop.RECALLED:
             back = GivenBack(Blame.BLAMELESS, ends.trouble("The worker was stopped."))
+            return not_again(run, back)
+        case Stop.WEDGED:
+            back = GivenBack(Blame.CRASHED, ends.trouble("The engine stopped answering."))
             return not_again(run, back)
         case Stop.LARGE:
             run.forget_chunks()

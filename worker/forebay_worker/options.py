@@ -29,7 +29,8 @@ class WorkOptions:
 
     `engine`: `sim` or the base URL of an OpenAI-compatible server. `slots`: most requests at once,
     None to learn it. `classes`: those that it serves, empty for all. `recheck_s`: an engine that
-    failed is asked for its health after so long, to tell a crash from an error.
+    failed is asked for its health after so long, to tell a crash from an error. `wedged_s`: the
+    calls of an engine that hangs are closed after so long, or two leases if that is longer.
     """
 
     redis: str
@@ -41,4 +42,5 @@ class WorkOptions:
     admin: Address | None = None
     grace_s: float = 25.0
     recheck_s: float = 2.0
+    wedged_s: float = 30.0
     sim: SimOptions = field(default_factory=SimOptions)

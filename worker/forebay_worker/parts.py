@@ -31,6 +31,7 @@ from forebay_worker.sweeper import Sweeper
 from forebay_worker.take import Taker
 from forebay_worker.wake import Wake
 from forebay_worker.watch import Watch
+from forebay_worker.wedge import Wedge
 
 
 class Core:
@@ -70,7 +71,10 @@ class Parts(Core):
         self.gate = Gate(self.id, self.rules, self.runs, self.capacity, self.pulse, self.drain)
         self.outbox = Outbox(self.runs, self.wake, self.metrics)
         self.health = Health(self.link, self.pulse, self.drain, self.metrics)
-        self.watch = Watch(engine, self.capacity, self.pulse, self.runs, self.wake, self.metrics)
+        self.wedge = Wedge(self.pulse, self.runs, self.rules, self.drain, options.wedged_s)
+        self.watch = Watch(
+            engine, self.capacity, self.pulse, self.wedge, self.runs, self.wake, self.metrics
+        )
         self._make_redis_side()
         self.executor = Executor(
             engine, self.rules, self.runs, self.outbox, self.emitter, self.pulse, self.capacity

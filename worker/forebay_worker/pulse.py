@@ -42,6 +42,7 @@ class Pulse:
         self._pause: asyncio.TimerHandle | None = None
         self._check: asyncio.Task[bool] | None = None
         self._down_s = float("-inf")
+        self._failing_s: float | None = None
         self._told = False
         self.up = False
         self.why_down = DOWN
@@ -74,13 +75,24 @@ class Pulse:
             self._check = asyncio.create_task(self._ask(), name="health")
         return await asyncio.shield(self._check)
 
+    @property
+    def failing_s(self) -> float:
+        """For how long the engine has failed each question for its health; 0 after it was well."""
+        if self._failing_s is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._failing_s
+
     async def _ask(self) -> bool:
+        asked_s = asyncio.get_running_loop().time()
         try:
             well = await self._engine.health()
             up = well and (self.up or await self._lists_models())
         finally:
             self._check = None
-        if not well:
+        if well:
+            self._failing_s = None
+        else:
+            self._failing_s = asked_s if self._failing_s is None else self._failing_s
             self._down_s = asyncio.get_running_loop().time()
             self.why_down = DOWN
         if up != self.up:

@@ -8,6 +8,8 @@ from enum import Enum
 from forebay_shared.calls import Grant, Held
 from forebay_shared.records import Usage
 
+NOT_CALLED = float("inf")
+
 
 class Stop(Enum):
     """Why a run is stopped from outside."""
@@ -15,6 +17,7 @@ class Stop(Enum):
     LOST = "the lease is not ours any more: write nothing"
     RECALLED = "give it back without blame: the worker leaves"
     GAP = "Redis has lost chunks of its output: it cannot go on exactly"
+    WEDGED = "its engine answers nothing any more: give it back as crashed"
     LARGE = "its output is longer than the settings allow"
 
 
@@ -22,11 +25,13 @@ class Run:
     """One request under one lease.
 
     `chunks` are those that Redis has not confirmed, in order; `offset` counts those before them.
-    `offered` is the offset up to which chunks were ever sent, confirmed or not.
+    `offered` is the offset up to which chunks were ever sent, confirmed or not. `heard_s`: when the
+    engine last sent something for it, or was called, by the loop's clock; NOT_CALLED while it has
+    nothing to answer.
     """
 
     __slots__ = (
-        "chunk_bytes", "chunks", "ended", "grant", "offered", "offset", "output_bytes",
+        "chunk_bytes", "chunks", "ended", "grant", "heard_s", "offered", "offset", "output_bytes",
         "room", "started", "stopped", "task", "usage",
     )  # fmt: skip
 
@@ -38,6 +43,7 @@ class Run:
         self.chunks: list[tuple[bytes, bytes]] = []
         self.chunk_bytes = 0
         self.output_bytes = 0
+        self.heard_s = NOT_CALLED
         self.room: asyncio.Event | None = None
         self.task: asyncio.Task[None] | None = None
         self.started = False

@@ -11,6 +11,7 @@ from forebay_worker.pace import Backoff
 from forebay_worker.pulse import Pulse
 from forebay_worker.runs import Runs
 from forebay_worker.wake import Wake
+from forebay_worker.wedge import Wedge
 
 POLL_S = 0.25
 LOAD_WAIT_S = 2.0
@@ -24,6 +25,7 @@ class Watch:
         engine: Engine,
         capacity: Capacity,
         pulse: Pulse,
+        wedge: Wedge,
         runs: Runs,
         wake: Wake,
         metrics: Metrics,
@@ -31,6 +33,7 @@ class Watch:
         self._engine = engine
         self._capacity = capacity
         self._pulse = pulse
+        self._wedge = wedge
         self._runs = runs
         self._wake = wake
         self._metrics = metrics
@@ -40,6 +43,7 @@ class Watch:
         """One look, and the pause after it."""
         if not self._pulse.up:
             if not await self._pulse.check():
+                self._wedge.look()
                 await asyncio.sleep(self._down.next_s())
                 return
             self._down.reset()
