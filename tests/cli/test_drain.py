@@ -74,6 +74,12 @@ async def waiting(desk: Desk) -> AsyncIterator[Waiting]:
         await one.wait()
 
 
+async def ended(process: Process) -> tuple[bytes, bytes]:
+    """Its stdout and stderr, once it has ended."""
+    async with asyncio.timeout(8):
+        return await process.communicate()
+
+
 async def said(process: Process) -> str:
     """The next line of its stderr."""
     assert process.stderr is not None
@@ -119,7 +125,7 @@ async def test_a_pool_runs_dry(desk: Desk, waiting: Waiting, count: int) -> None
     assert await refusal(desk) == "draining"
     assert drain.returncode is None
     held.release.set()
-    result, _ = await drain.communicate()
+    result, _ = await ended(drain)
     assert drain.returncode == 0
     assert result.decode() == (
         "pool default has drained: nothing is queued or running; "
@@ -146,7 +152,7 @@ async def test_somebody_else_ends_it(desk: Desk, waiting: Waiting) -> None:
     assert "no worker is alive: what waits does not run" in await said(drain)
     await said(drain)
     await Operator(desk.library).switch(draining=False)
-    _, told = await drain.communicate()
+    _, told = await ended(drain)
     assert drain.returncode == 1
     assert b"Error: somebody ended the draining of pool default: 1 queued" in told
 
@@ -159,7 +165,7 @@ async def test_a_paused_pool_does_not_run_dry(desk: Desk, waiting: Waiting) -> N
     assert "the pool is paused: what waits does not run" in await said(drain)
     await Operator(desk.library).switch(paused=False)
     await desk.worker(ScriptedEngine(answers))
-    await drain.communicate()
+    await ended(drain)
     assert drain.returncode == 0
 
 

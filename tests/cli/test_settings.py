@@ -142,9 +142,10 @@ def test_a_file_of_some_settings(settings: Forebay, redis_url: str, tmp_path: Pa
     """What it does not name stays; what is typed goes over it."""
     path = tmp_path / "settings.json"
     path.write_text('{"cost": {"output": 4}, "depth": 7, "attempts": 2}')
+    assert settings("set", "cost.prompt=2").exit_code == 0
     assert settings("set", "--file", str(path), "depth=8").exit_code == 0
     now, _ = asyncio.run(stored(redis_url))
-    assert (now.cost.output, now.cost.prompt, now.depth, now.attempts) == (4, 1, 8, 2)
+    assert (now.cost.output, now.cost.prompt, now.depth, now.attempts) == (4, 2, 8, 2)
 
 
 def test_a_class_with_requests_stays(settings: Forebay, redis_url: str, tmp_path: Path) -> None:
