@@ -47,6 +47,7 @@ def test_show(settings: Forebay) -> None:
     rows = [line.split(maxsplit=1) for line in lines[1:]]
     assert ["lease_ms", "15000"] in rows
     assert ["cost.cached", "0.1"] in rows
+    assert ["classes.critical.strict", "true"] in rows
     assert ["classes.high.weight", "10.0  (default 8.0)"] in rows
     names = [name for name, _ in rows if not name.startswith(("cost.", "classes."))]
     assert {*names, "cost", "classes"} == set(PoolSettings.model_fields)
@@ -58,7 +59,7 @@ def test_set_prints_the_difference_and_stores_it(settings: Forebay, redis_url: s
     assert result.exit_code == 0, result.output
     rows = [line.split() for line in result.stdout.splitlines()]
     assert rows[:3] == [
-        ["classes.low.strict", "False", "→", "True"],
+        ["classes.low.strict", "false", "→", "true"],
         ["cost.output", "2.0", "→", "3.0"],
         ["depth", "10000", "→", "20000"],
     ]

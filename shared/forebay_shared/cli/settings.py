@@ -11,7 +11,7 @@ from forebay_shared.calls import Operator
 from forebay_shared.calls.operator import ClassInUse, SettingsChanged
 from forebay_shared.cli.pools import open_pool, pool_option
 from forebay_shared.cli.redis_place import named_or_running, redis_options
-from forebay_shared.cli.settings_edit import Edit, differences, flat, read_file
+from forebay_shared.cli.settings_edit import Edit, differences, flat, read_file, typed
 from forebay_shared.cli.terminal import Problem, Told, example, json_option, print_json, run
 from forebay_shared.settings import PoolSettings
 
@@ -52,7 +52,8 @@ def show(redis_url: str | None, state: Path | None, pool: str | None, as_json: b
     click.echo(f"pool {name}, epoch {epoch}")
     for key, value in flat(now).items():
         usual = default.get(key, value)
-        click.echo(f"{key:<26} {value}" + (f"  (default {usual})" if usual != value else ""))
+        told = f"  (default {typed(usual)})" if usual != value else ""
+        click.echo(f"{key:<26} {typed(value)}{told}")
 
 
 async def _show(url: str, pool: str | None) -> tuple[str, PoolSettings, int]:
@@ -125,7 +126,7 @@ def _told(pool: str, epoch: int, changed: dict[str, tuple[Any, Any]]) -> Told:
     facts = {"pool": pool, "epoch": epoch, "changed": changed}
     if not changed:
         return Told(f"nothing to change: pool {pool} has these settings (epoch {epoch})", facts)
-    lines = [f"{name:<26} {old} → {new}" for name, (old, new) in changed.items()]
+    lines = [f"{name:<26} {typed(old)} → {typed(new)}" for name, (old, new) in changed.items()]
     lines.append(
         f"pool {pool} is at epoch {epoch}; running processes read it within seconds "
         "(producers 1, workers 10)"

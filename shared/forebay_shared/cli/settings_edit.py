@@ -74,6 +74,11 @@ def flat(settings: PoolSettings) -> dict[str, Any]:
     return rows
 
 
+def typed(value: object) -> str:
+    """A value as people type it for `settings set`."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def differences(old: PoolSettings, new: PoolSettings) -> dict[str, tuple[Any, Any]]:
     """Name → (old, new) of what differs; `classes` where classes or their order do."""
     found: dict[str, tuple[Any, Any]] = {}
