@@ -20,7 +20,7 @@ MIB = 1024 * 1024
 
 class _Frozen(BaseModel):
     # Stored settings may come from a newer version; what people type is checked strictly.
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class ClassSettings(_Frozen):

@@ -41,8 +41,8 @@ class Take:
 class Grant:
     """A request granted under a lease. `take`: how often it was granted, this one included.
 
-    `offset`: chunks that earlier takes have delivered. `solo`: held with no other suspect. `left_ms`
-    until the deadline, `waited_ms` since the admit.
+    `offset`: chunks that earlier takes have delivered. `solo`: held with no other suspect.
+    `left_ms` until the deadline, `waited_ms` since the admit.
     """
 
     request_id: str

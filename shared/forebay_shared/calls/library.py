@@ -50,7 +50,10 @@ class Library:
             raise CommandsRefused(f"the library cannot work as this user: {error}") from error
 
     async def call(self, step: str, *arguments: Argument) -> Any:
-        """Call the function of `step`; its raw reply. Raises LayoutMismatch and what Redis raises."""
+        """Call the function of `step`; its raw reply.
+
+        Raises LayoutMismatch and what Redis raises.
+        """
         for _ in range(_REPAIRS):
             try:
                 return await self._fcall(step, arguments)
