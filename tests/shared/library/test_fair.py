@@ -15,7 +15,7 @@ from tests.shared.library.rig import Rig, plain, request_id
 from forebay_shared.settings import ClassSettings, PoolSettings
 
 CLASSES = ("critical", "high", "normal", "low")
-SEEDS = range(int(os.environ.get("FOREBAY_EXAMPLES", "3")))
+SEEDS = range(int(os.environ.get("FOREBAY_SEEDS", "3")))
 STEPS = 150
 
 

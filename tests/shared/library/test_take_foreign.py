@@ -106,6 +106,24 @@ def test_deleted_entries_are_lost_loudly(library: HeldLibrary, client: Redis) ->
     check_empty(client, library)
 
 
+def test_a_row_that_foreign_hands_acknowledged_is_made_anew(
+    library: HeldLibrary, client: Redis
+) -> None:
+    """Given back, delayed or crashed, it would never be read again though its entry is there."""
+    blames = ("blameless", "attempt", "crashed")
+    for number in (1, 2, 3):
+        admit(library, number)
+    take(library, "w1", 1)
+    for number, blame in enumerate(blames, 1):
+        release(library, "w1", 1, request_id(number), blame)
+        client.xack(library.prefix + QUEUE, "workers", f"{number}-0")
+    sweep_long(library)
+    names = take(library, "w2", 1)
+    assert sorted(names) == [request_id(n) for n in (1, 2, 3)]
+    assert [finish(library, "w2", 1, name) for name in names] == ["ok"] * 3
+    check_empty(client, library)
+
+
 def test_bytes_of_lost_requests_do_not_stay_with_their_tenant(
     library: HeldLibrary, client: Redis
 ) -> None:
