@@ -214,7 +214,15 @@ class Replica:
             return only if not only.models else None
         return None
 
-    def pool_of(self, request_id: str) -> Pool | None:
-        """The served pool that a request id names."""
+    async def pool_of(self, request_id: str) -> Pool | None:
+        """The served pool that a request id names, or None where Redis knows of none.
+
+        A replica that has just started does not know all pools yet: it looks before it says so,
+        and raises what Redis raises.
+        """
         name = pool_of(request_id)
-        return self.pools.get(name) if name else None
+        if name is None:
+            return None
+        if name not in self.pools:
+            await self._look_again()
+        return self.pools.get(name)

@@ -53,7 +53,7 @@ class RequestsRoutes:
 
     async def cancel(self, request: Request) -> Response:
         """End the request as cancelled; one that has ended keeps its state."""
-        pool, request_id, tenant = self._named(request)
+        pool, request_id, tenant = await self._named(request)
         state = await pool.intake.cancel(request_id, tenant)
         if not state:
             raise missing(request_id, pool)
@@ -71,16 +71,16 @@ class RequestsRoutes:
         reader = pool.inbox.open(shown.request_id, have)
         return FollowStream(pool, reader, self._replica.timings.comment_every_s)
 
-    def _named(self, request: Request) -> tuple[Pool, str, str]:
+    async def _named(self, request: Request) -> tuple[Pool, str, str]:
         caller = self._replica.callers.identify(header_map(request))
         request_id = request.path_params["request_id"]
-        pool = self._replica.pool_of(request_id)
+        pool = await self._replica.pool_of(request_id)
         if pool is None:
             raise NotFound(f"There is no request `{request_id[:100]}`.")
         return pool, request_id, caller.tenant
 
     async def _find(self, request: Request) -> tuple[Pool, Shown]:
-        pool, request_id, tenant = self._named(request)
+        pool, request_id, tenant = await self._named(request)
         shown = await pool.intake.show(request_id, tenant)
         if shown is None:
             raise missing(request_id, pool)

@@ -45,6 +45,11 @@ async def test_a_producer_starts_before_redis_and_serves_when_it_comes(own: Serv
     own.kill()
     async with serving(own.url, wait_ready=False, timings=BRIEF) as one:
         assert_away(await one.http.post(CHAT, json=BODY))
+        # Whether this one exists nobody can tell yet: not a 404.
+        path = "/v1/requests/default.01ARZ3NDEKTSV4RRFFQ69G5FAV"
+        for known in (path, f"{path}/events"):
+            assert_away(await one.http.get(known))
+        assert_away(await one.http.delete(path))
         assert (await one.http.get("/healthz")).status_code == 200
         assert (await one.http.get("/readyz")).status_code == 503
         own.restart()
