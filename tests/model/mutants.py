@@ -43,7 +43,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "v_follows_a_strict_pick": ("if strict then return end\n", ""),
     "v_passes_who_is_behind": ("if one.start < chosen.start then return end", ""),
     "strict_without_cap": ("one.start <= v + burst / one.weight then", "true then"),
-    "hoarded_credit": ("if floor > chosen.start then", "if false then"),
+    "hoarded_credit": ("if floor - base > chosen.start then", "if false then"),
+    "step_of_the_chosen": ("one.start - one.step)", "one.start - lmax / chosen.weight)"),
+    "strict_debt_forgiven": ("(one.strict and F.BURST + 1 or 1) * lmax", "lmax"),
     "hoarded_debt": ("if one.start <= most then return end", "if true then return end"),
     "no_lift_at_activation": (
         "redis.call('HSET', K.starts(q, class), flow, a)",

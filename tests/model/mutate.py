@@ -22,9 +22,13 @@ SIZE = f"{STEPS}/test_memory.py"
 
 
 def main(names: list[str]) -> int:
-    sys.path[:0] = [str(ROOT)]
-    from tests.model.mutants import MUTANTS
+    sys.path[:0] = [str(ROOT), str(ROOT / "shared")]
+    from tests.model.mutants import MUTANTS, mutated
 
+    from forebay_shared.library import source
+
+    for name in names or MUTANTS:
+        mutated(source(), name)  # else a fault that cannot be sown would count as noticed
     survivors = [name for name in names or MUTANTS if not killed(name)]
     print(f"{len(names or MUTANTS) - len(survivors)} killed, {len(survivors)} alive: {survivors}")
     return len(survivors)

@@ -72,6 +72,14 @@ def test_a_newer_wire_version_is_left_for_newer_workers(rig: Rig) -> None:
     rig.check()
 
 
+def test_many_flows_that_wait_for_newer_workers_hide_no_other(rig: Rig) -> None:
+    """In the midst of a rolling deploy: the old workers' own tenants are served on."""
+    rig.admit([plain(n, tenant=f"new{n}", wire=2) for n in range(20)])
+    rig.admit([plain(20, tenant="old")])
+    assert ids(rig.take(room("w1", 1))) == [request_id(20)]
+    rig.check()
+
+
 def test_a_take_stops_after_a_mebibyte_of_payload(rig: Rig) -> None:
     """And gives at least one."""
     rig.admit([plain(n, body=b"x" * 600_000) for n in range(3)])
