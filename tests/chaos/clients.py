@@ -21,7 +21,7 @@ from forebay_shared.records import TERMINAL
 
 OP_S = 75.0
 """A client that has no answer after so long gives up."""
-SILENT_S = 20.0
+SILENT_S = 60.0
 PAUSE_S = (0.05, 0.5)
 THINK_S = (0.05, 0.6)
 BROKEN = (aiohttp.ClientError, TimeoutError)

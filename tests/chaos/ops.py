@@ -57,6 +57,18 @@ class Op:
         return named
 
 
+def numbers(records: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+    """Request id → number of its operation, by the timeout in its record.
+
+    A record without a class is no request: it stands for one that must not be admitted.
+    """
+    return {
+        request_id: int(record["timeout"]) - BASE_TIMEOUT_MS
+        for request_id, record in records.items()
+        if record["class"]
+    }
+
+
 def draw_op(seed: int, number: int) -> Op:
     """Operation `number` of this seed."""
     dice = Random(f"{seed}/op/{number}")

@@ -18,11 +18,10 @@ from tests.chaos.counters import Counters
 from tests.chaos.grants import GrantWatch
 from tests.chaos.history import History
 from tests.chaos.nemesis import Nemesis
+from tests.chaos.ops import numbers
 from tests.chaos.plan import make_plan
 from tests.chaos.stage import ROLES, SETTINGS, Stage, standing
 from tests.chaos.state import dump, leftovers
-
-from forebay_shared.records import TERMINAL
 
 CLIENTS = 20
 DRAIN_S = 45.0
@@ -100,13 +99,9 @@ async def _is_drained(stage: Stage) -> bool:
 
 async def _read_all(stage: Stage, history: History) -> None:
     """What each replica says of each request that is done."""
-    state = await dump(stage)
-    timeouts = Counter(record.get("timeout", "") for record in state["records"].values())
-    rows = [
-        (request_id, int(record["timeout"]) - 600_000)
-        for request_id, record in state["records"].items()
-        if record["state"] in TERMINAL and timeouts[record.get("timeout", "")] == 1
-    ]
+    ops = numbers((await dump(stage))["records"])
+    twice = Counter(ops.values())
+    rows = [(request_id, op) for request_id, op in ops.items() if twice[op] == 1]
     queue = iter(enumerate(rows))
 
     async def reader() -> None:

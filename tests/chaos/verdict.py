@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any
@@ -80,6 +81,7 @@ def spread(values: list[float]) -> dict[str, float]:
     }
 
 
-def counted(values: Counter[Any]) -> dict[str, int]:
-    """A counter in order of its keys, ready for JSON."""
-    return {str(name): values[name] for name in sorted(values)}
+def counted(values: Iterable[object]) -> dict[str, int]:
+    """How often each value is there, in order of the values."""
+    counts = Counter(map(str, values))
+    return {name: counts[name] for name in sorted(counts)}
