@@ -30,10 +30,11 @@ class Call:
 
 
 class ScriptedEngine:
-    """Runs `script` for every call; `up` is what health says."""
+    """Runs `script` for every call; `up` is what health says, `served` are its models."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, *served: str) -> None:
         self.script = script
+        self.served = served or ("m",)
         self.up = True
         self.calls: list[Call] = []
         self.called = asyncio.Event()
@@ -72,7 +73,7 @@ class ScriptedEngine:
     async def models(self) -> list[str]:
         if not self.up:
             raise EngineUnreachable("down")
-        return ["m"]
+        return list(self.served)
 
 
 def answer(text: str = "hello") -> bytes:

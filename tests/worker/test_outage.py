@@ -155,7 +155,7 @@ async def test_requests_of_a_killed_process_run_again(desk: Desk, tmp_path: Path
     await desk.until(ids[0], "running")
     child.send(signal.SIGKILL)
     began_s = time.monotonic()
-    await desk.worker(ScriptedEngine(answers), slots=64)
+    await desk.worker(ScriptedEngine(answers, "sim"), slots=64)
     assert [(await desk.result(one)).state for one in ids] == ["done"] * 64
     settings = desk.settings
     assert time.monotonic() - began_s < (settings.lease_ms + settings.reclaim_ms) / 1000 + 3
@@ -169,7 +169,7 @@ async def test_a_process_that_stood_still_stops_what_it_lost(desk: Desk, tmp_pat
     request_id = await desk.submit(body=slow)
     await desk.until(request_id, "running")
     child.send(signal.SIGSTOP)
-    other, _ = await desk.worker(ScriptedEngine(answers))
+    other, _ = await desk.worker(ScriptedEngine(answers, "sim"))
     result = await desk.result(request_id)
     assert result.body == answer()
     await desk.kill(other)

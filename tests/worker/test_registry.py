@@ -18,6 +18,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_worker_is_listed_with_what_it_serves(desk: Desk) -> None:
     """State, slots, classes and models; its pool is named and its model known."""
     worker, _ = await desk.worker(ScriptedEngine(answers), slots=3, classes=("high", "low"))
+    await worker.pulse.joined.wait()
     await worker.registry.register()
     (row,) = (await Operator(desk.library).status())["workers"]
     assert row["id"] == worker.id
@@ -71,7 +72,7 @@ async def test_an_engine_that_is_down_keeps_its_models_listed(desk: Desk) -> Non
     """Models as last told: clients are not sent away for a restart of the engine."""
     engine = ScriptedEngine(answers)
     worker, _ = await desk.worker(engine)
-    await worker.registry.register()
+    await worker.pulse.joined.wait()
     engine.up = False
     await worker.registry.register()
     (row,) = (await Operator(desk.library).status())["workers"]

@@ -32,7 +32,9 @@ class Health:
             return "draining"
         if not self._link.up or self._link.silent_s > SILENT_S:
             return "redis"
-        return None if self._pulse.up else self._pulse.why_down
+        if not self._pulse.up:
+            return self._pulse.why_down
+        return None if self._pulse.joined.is_set() else "joining"
 
     async def listen(self, address: Address) -> None:
         """Open the listener. Raises OSError where the address cannot be had."""

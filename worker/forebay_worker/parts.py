@@ -19,6 +19,7 @@ from forebay_worker.engine import Engine
 from forebay_worker.execute import Executor
 from forebay_worker.gate import Gate
 from forebay_worker.health import Health
+from forebay_worker.join import Join
 from forebay_worker.keeper import Keeper
 from forebay_worker.link import Link
 from forebay_worker.options import WorkOptions
@@ -52,7 +53,8 @@ class Core:
         self.leases = Leases(self.library)
         self.duties = Duties(self.library)
         self.wake = Wake()
-        self.rules = Rules(Operator(self.library), self.wake, options.classes)
+        self.operator = Operator(self.library)
+        self.rules = Rules(self.operator, self.wake, options.classes)
         self.metrics = Metrics()
         self.link = Link(self.metrics)
         self.runs = Runs()
@@ -94,6 +96,7 @@ class Parts(Core):
         self.registry = Registry(
             self.duties, self.redis, self.options.pool, listing, self.drain, self.rules, link
         )
+        self.join = Join(self.id, self.options.pool, self.operator, self.registry, self.pulse, link)
 
     def _about(self) -> dict[str, str]:
         kind = "sim" if self.options.engine == "sim" else "openai"

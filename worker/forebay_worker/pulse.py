@@ -26,6 +26,7 @@ DOWN, KEY_REFUSED = "engine", "engine refuses our key"
 class Pulse:
     """`serving`: work may be taken. The engine counts as down until it has said that it is well
     and has listed its models to us (or has said that it has no list); `why_down` says which.
+    `listed` is set when that came first, `joined` when those models were let into the pool.
 
     After a refusal there is a pause, which doubles until a call works again.
     """
@@ -45,12 +46,19 @@ class Pulse:
         self._failing_s: float | None = None
         self._told = False
         self.up = False
+        self.listed = asyncio.Event()
+        self.joined = asyncio.Event()
         self.why_down = DOWN
         self.models: list[str] = []
 
     @property
     def serving(self) -> bool:
-        return self.up and self._pause is None
+        return self.up and self._pause is None and self.joined.is_set()
+
+    def join(self) -> None:
+        """The models fit the pool: from now on work may be taken."""
+        self.joined.set()
+        self._wake.up()
 
     def worked(self) -> None:
         """The engine answered a call: the next pause is a short one."""
@@ -131,6 +139,7 @@ class Pulse:
         self.up = up
         self._metrics.set("forebay_engine_up", float(up))
         if up:
+            self.listed.set()
             event("engine serves")
         else:
             event("engine down", logging.WARNING, why=self.why_down)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from redis.asyncio import Redis
@@ -34,12 +34,17 @@ class Listing:
         self._engine = engine
         self._about = about
         self._models: list[str] = []
+        self._shown = False
+
+    def show(self, models: Iterable[str]) -> None:
+        """Tell models from now on: these, until the engine tells others."""
+        self._models = list(models)
+        self._shown = True
 
     async def now(self) -> Registration:
-        """The registration of this moment; models as the engine last told them."""
-        with suppress(EngineError, TimeoutError):
-            async with asyncio.timeout(MODELS_WAIT_S):
-                self._models = (await self._engine.models())[:ITEMS_PER_CALL]
+        """The registration of this moment; models as the engine last told them, once shown."""
+        if self._shown:
+            await self._ask_models()
         return Registration(
             worker=self._gate.worker,
             state="draining" if self._drain.started.is_set() else "serving",
@@ -49,6 +54,11 @@ class Listing:
             held=self._gate.held,
             about=self._about,
         )
+
+    async def _ask_models(self) -> None:
+        with suppress(EngineError, TimeoutError):
+            async with asyncio.timeout(MODELS_WAIT_S):
+                self._models = (await self._engine.models())[:ITEMS_PER_CALL]
 
 
 class Registry:
@@ -84,6 +94,10 @@ class Registry:
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._drain.started.wait()
+
+    def show(self, models: Iterable[str]) -> None:
+        """Tell these models from the next registration on; none are told before."""
+        self._listing.show(models)
 
     async def leave(self, worker: str) -> None:
         """Leave the registry for good: after a registration under way, so that none comes later."""

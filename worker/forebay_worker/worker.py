@@ -8,6 +8,8 @@ Start                                        Stop (from the first drain request)
   5 duties that keep what will be granted      5 engine, so that nothing runs for nobody
   6 the take loop, last: nothing is granted    6 admin listener
     before its lease can be kept               7 connections
+  7 the engine, once it is well, joins the
+    pool: nothing is taken before
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
 
 from forebay_shared.calls import Grant
 from forebay_shared.connect import login_refused, redis_away, safe_url
@@ -51,22 +53,20 @@ class Worker(Parts):
     async def serve(self) -> int:
         """Start, serve until drained, and stop; the exit code.
 
-        Raises Unusable where Redis or the settings do not let it serve, OSError where the admin
-        address cannot be had.
+        Raises Unusable where Redis, the settings or the pool's models do not let it serve, OSError
+        where the admin address cannot be had.
         """
         try:
-            if await self._started():
-                await self.drain.started.wait()
-                self.wake.up()
-                await self._leave()
+            if await self._unless_drained(self._start()):
+                await self._serve()
         finally:
             await self._close()
         event("stopped")
         return DONE
 
-    async def _started(self) -> bool:
-        """Start; False where a drain was requested before that was done."""
-        start = asyncio.create_task(self._start(), name="start")
+    async def _unless_drained(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Do `work`; False where a drain was requested before that was done."""
+        start = asyncio.create_task(work, name="start")
         drained = asyncio.create_task(self.drain.started.wait(), name="drain")
         try:
             await asyncio.wait([start, drained], return_when=asyncio.FIRST_COMPLETED)
@@ -77,6 +77,18 @@ class Worker(Parts):
             for task in (start, drained):
                 task.cancel()
             await asyncio.wait([start, drained])
+
+    async def _serve(self) -> None:
+        try:
+            await self._unless_drained(self.join.run())
+        except Unusable:
+            await self._leave()
+            raise
+        await self.drain.started.wait()
+        self.wake.up()
+        if not await run_dry(self.drain, self.runs, self.taker.idle, self.options.grace_s):
+            event("left behind", held=len(self.runs))
+        await self._leave()
 
     async def _start(self) -> None:
         if self.options.admin is not None:
@@ -121,9 +133,7 @@ class Worker(Parts):
         self.executor.start(grant, recalled=self.drain.started.is_set())
 
     async def _leave(self) -> None:
-        """Run dry, then leave the registry. What could not be handed over is reclaimed."""
-        if not await run_dry(self.drain, self.runs, self.taker.idle, self.options.grace_s):
-            event("left behind", held=len(self.runs))
+        """Leave the registry. What could not be handed over is reclaimed."""
         try:
             async with asyncio.timeout(LEAVE_S / 2):
                 await self.registry.leave(self.id)
