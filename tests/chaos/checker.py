@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.chaos import checks, text_checks
+from tests.chaos import checks, owner_checks, text_checks
 from tests.chaos.case import Case
 from tests.chaos.figures import add_figures, add_grants
 from tests.chaos.history import Event, read_history
@@ -31,6 +31,7 @@ CHECKS = (
     text_checks.check_stored_texts,
     text_checks.check_client_texts,
     text_checks.check_streams,
+    owner_checks.check_owners,
     add_figures,
     add_grants,
 )

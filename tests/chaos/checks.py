@@ -12,8 +12,8 @@ from forebay_shared.records import TERMINAL
 
 SURE = (400, 409, 410, 422)
 """Statuses that no request of these clients deserves."""
-STAY = ("answer", "submit", "follow", "stream")
-"""Clients that neither cancel nor hang up."""
+LEAVE = ("cancel", "hangup")
+"""Clients that want their request cancelled."""
 
 
 def check_run(case: Case, verdict: Verdict) -> None:
@@ -116,18 +116,29 @@ def check_told(case: Case, verdict: Verdict) -> None:
 
 
 def check_reasons(case: Case, verdict: Verdict) -> None:
-    """Only who wants it is cancelled, and only streams cannot go on."""
-    known = set(case.acknowledged.values())
+    """No request ends otherwise than its client or its engine wants, but by what befell it."""
     for request_id, record in case.records.items():
         op = case.op_of(request_id)
-        if op is None:
-            continue
-        said = f"{request_id} of operation {op} ({case.kind_of(op)}): {record['reason']}"
-        if record["state"] == "cancelled" and case.kind_of(op) in STAY and op in known:
-            verdict.wrong("cancelled though its client stayed", said)
-        interrupted = record["stream"] == "1" and record["reason"] == "interrupted"
-        if record["state"] == "failed" and not interrupted:
-            verdict.wrong("failed though no engine refused it", said)
+        if op is not None and not _may_end_so(case, record, op):
+            said = f"{request_id} of operation {op} ({case.kind_of(op)}) {record['reason']}"
+            verdict.wrong(f"{record['state']} for no reason", said)
+
+
+def _may_end_so(case: Case, record: Json, op: int) -> bool:
+    kind, reason = case.kind_of(op), record["reason"]
+    match record["state"]:
+        case "done":
+            return kind != "refuse"
+        case "cancelled":  # also where an unanswered admit was taken back
+            return kind in LEAVE or op not in case.acknowledged.values()
+        case "failed":
+            return kind == "refuse" or (record["stream"] == "1" and reason == "interrupted")
+        case "expired":
+            return kind == "expire"
+        case "dead":
+            return bool(reason == "crash_loop")
+        case state:
+            return bool(state != "shed")  # what is not terminal is told elsewhere
 
 
 def check_left(case: Case, verdict: Verdict) -> None:

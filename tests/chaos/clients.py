@@ -90,8 +90,10 @@ class Client:
             "invoke", kind=op.kind, path=op.path, body=op.body, key=op.key, timeout_ms=op.timeout_ms
         )
         match op.kind:
-            case "answer":
+            case "answer" | "refuse" | "expire":
                 await self._answer()
+            case "twins":
+                await asyncio.gather(self._answer(), self._answer())
             case "stream":
                 await self._stream()
             case "submit":

@@ -1,11 +1,13 @@
-"""What workers count themselves: writes refused because their lease was lost."""
+"""What workers tell of themselves: their names, and writes refused because a lease was lost."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 
 import aiohttp
+from redis.exceptions import RedisError
 from tests.chaos.history import History
 from tests.chaos.processes import Process
 from tests.chaos.stage import Stage
@@ -24,6 +26,7 @@ class Counters:
         self._stage = stage
         self._history = history
         self._last: dict[str, dict[str, int]] = {}
+        self._known: set[str] = set()
 
     async def watch(self) -> None:
         while True:
@@ -33,6 +36,12 @@ class Counters:
     async def note(self) -> None:
         """Write down what has changed since the last time."""
         await asyncio.gather(*[self._note(one) for one in self._stage.role("worker")])
+        with suppress(RedisError):  # it may be away just now
+            for worker in (await self._stage.operator.status())["workers"]:
+                if worker["id"] not in self._known:
+                    self._known.add(worker["id"])
+                    pid = worker["about"].get("pid")
+                    self._history.write("worker", id=worker["id"], pid=int(pid or 0))
 
     async def _note(self, worker: Process) -> None:
         life, url = f"{worker.name}/{worker.lives}", worker.probe.replace("readyz", "metrics")

@@ -8,6 +8,7 @@ from tests.chaos.case import Case
 from tests.chaos.history import Event
 from tests.chaos.verdict import Verdict, counted, spread
 
+OUTAGES = ("kill", "pause")
 LATE_S = 20.0
 """Beyond lease, sweep and an outage's lease: for a free slot, and for slow machines."""
 
@@ -21,7 +22,7 @@ def add_figures(case: Case, verdict: Verdict) -> None:
         "failed": counted(one["reason"] or "engine" for one in failed),
         "executions": counted(one["takes"] for one in records),
         "crashes": counted(one["crashes"] for one in records),
-        "attempts burned": sum(int(one["attempts"]) for one in records),
+        "attempts burned": _attempts_burned(case),
         "faults": counted(f"{one['name']} {one['target']}" for one in case.by_type["fault"]),
         "troubles": counted(one.get("code") or one["why"] for one in case.by_type["trouble"]),
         "refused": counted(one["code"] for one in case.by_type["refused"]),
@@ -35,6 +36,12 @@ def add_figures(case: Case, verdict: Verdict) -> None:
         "inboxes": case.state["inboxes"],
         "dead letters": case.state["dead"],
     }
+
+
+def _attempts_burned(case: Case) -> int:
+    """Attempts of requests that no engine refuses."""
+    rows = [(case.op_of(name), int(one["attempts"])) for name, one in case.records.items()]
+    return sum(n for op, n in rows if op is not None and case.kind_of(op) != "refuse")
 
 
 def add_grants(case: Case, verdict: Verdict) -> None:
@@ -61,7 +68,11 @@ def _away_s(faults: Iterable[Event], granted: Event, lease_s: float) -> float:
     """
     until_s = granted["at_s"]
     from_s = until_s - granted["wait_ms"] / 1000
-    away = [(one["from_s"], one["until_s"]) for one in faults if one["target"] == "redis"]
+    away = [
+        (one["from_s"], one["until_s"])
+        for one in faults
+        if one["name"] in OUTAGES and one["target"] == "redis"
+    ]
     parts = [
         min(until_s, end_s) - max(from_s, begin_s)
         for begin_s, end_s in away

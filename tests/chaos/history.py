@@ -14,6 +14,8 @@ Every line has `at_s` (seconds since the start, monotonic) and `type`:
     ok        op, id, state, text: the client knows how it ended
     fail      op: surely not stored
     info      op: whether it was stored is not known
+    life      name, pid, skew_s: a process began a life, with a clock that is off
+    worker    id, pid: the name under which a worker's life holds leases
     fault     name, target, from/until: what the nemesis did
     held      what a killed worker held, by the server's clock
     granted   id, wait_ms: such a request's next grant

@@ -36,6 +36,7 @@ class Nemesis:
             ("redis", "cut"): self._cut,
             ("redis", "lose"): self._lose,
             ("redis", "stall"): self._stall,
+            ("redis", "flush functions"): self._flush_functions,
         }
 
     async def lane(self, faults: Sequence[Fault]) -> None:
@@ -98,11 +99,15 @@ class Nemesis:
         self._stage.server.kill()
         await asyncio.sleep(fault.hold_s)
         self._stage.server.restart()
+        await self._stage.redis.connection_pool.disconnect()  # ours are dead, too
 
     async def _pause_redis(self, fault: Fault) -> None:
         self._stage.server.pause()
         await asyncio.sleep(fault.hold_s)
         self._stage.server.resume()
+
+    async def _flush_functions(self, _: Fault) -> None:
+        await self._stage.redis.function_flush()
 
     def _links(self, fault: Fault) -> list[str]:
         return [name for name in self._stage.links if fault.target in (name, "all links")]

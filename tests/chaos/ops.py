@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
-OpKind = Literal["answer", "stream", "submit", "follow", "cancel", "hangup"]
+OpKind = Literal[
+    "answer", "twins", "stream", "submit", "follow", "cancel", "hangup", "refuse", "expire"
+]
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 BASE_TIMEOUT_MS = 600_000
+SHORT_TIMEOUT_MS = 300
 MIX: Mapping[OpKind, int] = {
     "answer": 4,
     "stream": 4,
@@ -17,6 +20,9 @@ MIX: Mapping[OpKind, int] = {
     "follow": 3,
     "cancel": 2,
     "hangup": 1,
+    "twins": 1,
+    "refuse": 1,
+    "expire": 1,
 }
 CLASSES = ("high", "normal", "low", "background")
 LONG_SHARE = 0.1
@@ -32,6 +38,9 @@ class Op:
     follow    asynchronously, then read the events, with cuts by the client itself
     cancel    asynchronously, then DELETE
     hangup    leave before the answer comes
+    twins     the same key on both replicas at once
+    refuse    an answer that the engine refuses with 500 each time
+    expire    an answer with a deadline that is short, at least in the first minutes
     """
 
     number: int
@@ -44,7 +53,7 @@ class Op:
     @property
     def timeout_ms(self) -> int:
         """Different for each: the record of a request that nobody got an id for is known by it."""
-        return BASE_TIMEOUT_MS + self.number
+        return self.number + (SHORT_TIMEOUT_MS if self.kind == "expire" else BASE_TIMEOUT_MS)
 
     def headers(self) -> dict[str, str]:
         # Half a millisecond more: seconds are cut to whole milliseconds.
@@ -62,10 +71,10 @@ def numbers(records: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
 
     A record without a class is no request: it stands for one that must not be admitted.
     """
+    timeouts = {name: int(one["timeout"]) for name, one in records.items() if one["class"]}
     return {
-        request_id: int(record["timeout"]) - BASE_TIMEOUT_MS
-        for request_id, record in records.items()
-        if record["class"]
+        name: timeout - (SHORT_TIMEOUT_MS if timeout < BASE_TIMEOUT_MS else BASE_TIMEOUT_MS)
+        for name, timeout in timeouts.items()
     }
 
 
@@ -75,13 +84,15 @@ def draw_op(seed: int, number: int) -> Op:
     kind = dice.choices(list(MIX), list(MIX.values()))[0]
     path = dice.choice((CHAT, COMPLETION))
     streams = kind in ("stream", "follow") or (kind == "hangup" and dice.random() < 0.5)
-    keyed = kind in ("answer", "submit", "follow", "cancel")
+    body = _body(dice, path, f"Number {number} of {seed}") | {"stream": streams}
+    if kind == "refuse":
+        body |= {"sim": {"fail": "500", "after_tokens": dice.choice((0, 1))}}
     return Op(
         number=number,
         kind=kind,
         path=path,
-        body=_body(dice, path, f"Number {number} of {seed}") | {"stream": streams},
-        key=f"{seed}-{number}" if keyed else "",
+        body=body,
+        key="" if kind in ("stream", "hangup") else f"{seed}-{number}",
         priority=dice.choice(CLASSES),
     )
 

@@ -44,6 +44,7 @@ PROCESS = (
     Kind("pause", "worker", 2.5, 4.5),
     Kind("drain", "worker", 0.0, 0.5),
     Kind("kill", "producer", 0.2, 2.0),
+    Kind("pause", "producer", 0.5, 3.0),
     Kind("drain", "producer", 0.0, 0.5),
     Kind("kill", "engine", 3.0, 4.0),
 )
@@ -54,6 +55,7 @@ REDIS = (
     Kind("cut", "all links", 0.0, 0.0),
     Kind("lose", "all links", 2.0, 3.0, copies=2),
     Kind("stall", "link", 2.5, 4.0),
+    Kind("flush functions", "redis", 0.0, 0.0),
 )
 DECKS: dict[Lane, tuple[Kind, ...]] = {"process": PROCESS, "redis": REDIS}
 GAP_S = (0.5, 2.0)

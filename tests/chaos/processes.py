@@ -14,6 +14,7 @@ from random import Random
 from time import monotonic
 
 import aiohttp
+from tests.chaos.history import History
 from tests.flow.processes import COMPONENTS
 
 SKEW = Path(__file__).resolve().parent / "skew"
@@ -36,6 +37,7 @@ class Process:
     log: Path
     product: Path
     dice: Random
+    history: History
     told_to_end: bool = False
     lives: int = 0
     _child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
@@ -44,21 +46,23 @@ class Process:
         """Begin a life; returns before it is ready."""
         self.told_to_end = False
         self.lives += 1
+        skew_s = round(self.dice.uniform(-MOST_SKEW_S, MOST_SKEW_S), 3)
         with self.log.open("ab") as output:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", self.module, *self.arguments],
-                env=self._environment(),
+                env=self._environment(skew_s),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
 
-    def _environment(self) -> Mapping[str, str]:
+        self.history.write("life", name=self.name, pid=self.pid, skew_s=skew_s)
+
+    def _environment(self, skew_s: float) -> Mapping[str, str]:
         path = [SKEW, *(self.product / component for component in COMPONENTS)]
-        skew_s = self.dice.uniform(-MOST_SKEW_S, MOST_SKEW_S)
         return os.environ | {
             "PYTHONPATH": os.pathsep.join(map(str, path)),
-            "CHAOS_SKEW_S": f"{skew_s:.3f}",
+            "CHAOS_SKEW_S": str(skew_s),
         }
 
     @property

@@ -43,7 +43,7 @@ async def run(folder: Path, options: Options) -> None:
     """Leaves history and final state in `folder`."""
     history = History(folder / HISTORY)
     try:
-        async with standing(folder, options.product, options.seed) as stage:
+        async with standing(folder, options.product, options.seed, history) as stage:
             history.write("run", seed=options.seed, length_s=options.length_s, **_bounds())
             await _chaos(stage, history, options)
             state = await dump(stage)

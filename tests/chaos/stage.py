@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 from redis.asyncio import Redis
+from tests.chaos.history import History
 from tests.chaos.link import Link
 from tests.chaos.processes import Process
 from tests.servers import Server, start_server
@@ -37,6 +38,8 @@ SETTINGS = PoolSettings(
 """Short leases, with the relations of the defaults; results outlive every run."""
 GRACE_S = 3.0
 SERVE_ON_S = 0.5
+Make = Callable[[str, str, Sequence[str], str], Process]
+"""Makes a process from name, module, arguments and probe."""
 SLOTS = 8
 SPEED = 0.4
 """Slow engines: what is killed shall hold something, at little cost of processor."""
@@ -102,7 +105,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def standing(folder: Path, product: Path, seed: int) -> AsyncIterator[Stage]:
+async def standing(
+    folder: Path, product: Path, seed: int, history: History
+) -> AsyncIterator[Stage]:
     """The whole system, ready; all its processes end with the block."""
     data = Path(tempfile.mkdtemp(prefix="fb-chaos-", dir=_quick_folder()))
     sockets = Path(tempfile.mkdtemp(prefix="fb-", dir="/tmp"))
@@ -112,7 +117,7 @@ async def standing(folder: Path, product: Path, seed: int) -> AsyncIterator[Stag
         stage = Stage(folder, server, redis, Library(redis, settings=SETTINGS), http)
         try:
             await stage.library.start()
-            await _set_up(stage, sockets, product, Random(f"{seed}/clocks"))
+            await _set_up(stage, sockets, product, Random(f"{seed}/clocks"), history)
             yield stage
         finally:
             await stage.stop()
@@ -125,56 +130,48 @@ def _quick_folder() -> str:
     return "/dev/shm" if Path("/dev/shm").is_dir() else "/tmp"
 
 
-async def _set_up(stage: Stage, sockets: Path, product: Path, dice: Random) -> None:
+async def _set_up(
+    stage: Stage, sockets: Path, product: Path, dice: Random, history: History
+) -> None:
     for name in (*ROLES["producer"], *ROLES["worker"]):
         stage.links[name] = Link(sockets / name, stage.server.url)
         await stage.links[name].open()
-    _add_engines(stage, product, dice)
-    _add_producers(stage, product, dice)
-    _add_workers(stage, product, dice)
+
+    def make(name: str, module: str, arguments: Sequence[str], probe: str) -> Process:
+        log = stage.folder / f"{name}.log"
+        return Process(name, module, arguments, probe, log, product, dice, history)
+
+    for add in (_add_engines, _add_producers, _add_workers):
+        add(stage, make)
     for process in stage.processes.values():
         process.start()
     await stage.heal()
 
 
-def _add(stage: Stage, process: Process) -> None:
-    stage.processes[process.name] = process
-
-
-def _add_engines(stage: Stage, product: Path, dice: Random) -> None:
+def _add_engines(stage: Stage, make: Make) -> None:
     for name in ROLES["engine"]:
         port = free_port()
         arguments = ["--port", str(port), "--model", "sim", "--speed", str(SPEED)]
-        probe, log = f"http://127.0.0.1:{port}/health", stage.folder / f"{name}.log"
         module = "forebay_worker.engine.sim_http"
-        _add(stage, Process(name, module, arguments, probe, log, product, dice))
+        stage.processes[name] = make(name, module, arguments, f"http://127.0.0.1:{port}/health")
 
 
-def _add_producers(stage: Stage, product: Path, dice: Random) -> None:
+def _add_producers(stage: Stage, make: Make) -> None:
     for name in ROLES["producer"]:
         port = free_port()
         arguments = ["--redis", stage.links[name].url, "--port", str(port)]
         arguments += ["--serve-on", str(SERVE_ON_S), "--grace", str(GRACE_S)]
-        url, log = f"http://127.0.0.1:{port}", stage.folder / f"{name}.log"
+        url = f"http://127.0.0.1:{port}"
         stage.replicas.append(url)
-        _add(
-            stage, Process(name, "forebay_producer", arguments, url + "/readyz", log, product, dice)
-        )
+        stage.processes[name] = make(name, "forebay_producer", arguments, url + "/readyz")
 
 
-def _add_workers(stage: Stage, product: Path, dice: Random) -> None:
+def _add_workers(stage: Stage, make: Make) -> None:
     engine = stage.processes["e1"].probe.removesuffix("/health")
     for name in ROLES["worker"]:
         port = free_port()
-        arguments = [
-            "--redis",
-            stage.links[name].url,
-            "--slots",
-            str(SLOTS),
-            "--sim-speed",
-            str(SPEED),
-        ]
-        arguments += ["--engine", engine if name == "w4" else "sim", "--grace", str(GRACE_S)]
-        arguments += ["--admin", f"127.0.0.1:{port}"]
-        url, log = f"http://127.0.0.1:{port}", stage.folder / f"{name}.log"
-        _add(stage, Process(name, "forebay_worker", arguments, url + "/readyz", log, product, dice))
+        arguments = ["--redis", stage.links[name].url, "--slots", str(SLOTS)]
+        arguments += ["--engine", engine if name == "w4" else "sim", "--sim-speed", str(SPEED)]
+        arguments += ["--grace", str(GRACE_S), "--admin", f"127.0.0.1:{port}"]
+        probe = f"http://127.0.0.1:{port}/readyz"
+        stage.processes[name] = make(name, "forebay_worker", arguments, probe)

@@ -30,7 +30,7 @@ def body_of(op: Op, text: str, *, chunk: bool = False) -> str:
     part = {"text": text}
     if op.path == CHAT:
         part = {"delta" if chunk else "message": {"content": text}}  # type: ignore[dict-item]
-    return json.dumps({"choices": [part]})
+    return json.dumps({"choices": [part], "created": 1001 + 300})
 
 
 @dataclass
@@ -51,7 +51,8 @@ class World:
 def record(op: Op, state: str, **fields: str) -> Json:
     row = {"state": state, "class": "normal", "timeout": str(op.timeout_ms), "reason": ""}
     row |= {"stream": str(int(op.body["stream"])), "offset": "0", "takes": "1", "attempts": "0"}
-    return row | {"crashes": "0"} | fields
+    row |= {"lease": "id1/7", "taken": "1000000", "ended": "1003000", "crashes": "0"}
+    return row | fields
 
 
 def invoke(world: World, op: Op) -> None:
@@ -81,6 +82,10 @@ def streamed(world: World, op: Op) -> list[tuple[int, str]]:
 def world() -> World:
     one = World()
     one.event("run", seed=SEED, lease_ms=2000, reclaim_ms=500, sweep_ms=250)
+    one.event("life", name="w1", pid=1, skew_s=300.0)
+    one.event("life", name="w2", pid=2, skew_s=-50.0)
+    one.event("worker", id="id1", pid=1)
+    one.event("worker", id="id2", pid=2)
     accept(one, ANSWER)
     said = expected_text(ANSWER.path, ANSWER.body)
     finish(one, ANSWER, "done", said)
@@ -199,6 +204,17 @@ def fail_twice(world: World) -> None:
     fail_stream(world, errors=2)
 
 
+def lose_lease(world: World) -> None:
+    """As if another had taken it, and the first owner's result were stored even so."""
+    world.state["records"][IDS[ANSWER.number]]["lease"] = "id2/9"
+
+
+def mix_engines(world: World) -> None:
+    chunk = world.state["outputs"][IDS[STREAM.number]]["chunks"][0]
+    later = chunk[1].replace("1301", "1302")
+    world.state["outputs"][IDS[STREAM.number]]["chunks"][0] = (1, later)
+
+
 def cancel_unasked(world: World) -> None:
     world.state["records"][IDS[ANSWER.number]]["state"] = "cancelled"
 
@@ -236,8 +252,10 @@ def not_drain(world: World) -> None:
         (splice, "a client's text differs"),
         (fail_silently, "not one error event"),
         (fail_twice, "not one error event"),
-        (cancel_unasked, "cancelled though its client stayed"),
-        (fail_answer, "failed though no engine refused it"),
+        (lose_lease, "written by another than the lease's owner"),
+        (mix_engines, "a stream of two engines"),
+        (cancel_unasked, "cancelled for no reason"),
+        (fail_answer, "failed for no reason"),
         (leave_key, "keys without a TTL are left"),
         (die, "a process died by itself"),
         (not_drain, "the queue did not drain"),
