@@ -79,8 +79,8 @@ end
 -- A never-taken entry leaves or enters its flow: counted by flow, its bytes also in the pool.
 function M.count_waiting(q, record, by)
   local bytes = by * tonumber(record.bytes)
-  P.add(q, 'bytes', bytes)
-  M.shift(K.sizes(q, record.class), record.flow, bytes)
+  local sizes = M.shift(K.sizes(q, record.class), record.flow, bytes)
+  P.add(q, 'bytes', bytes - math.min(0, sizes)) -- no more than was counted
   return M.shift(K.depth(q, record.class), record.flow, by)
 end
 
@@ -106,31 +106,30 @@ function M.tidy_consumer(q, record, worker)
   end
 end
 
--- Undelivered entries by what the stream says: repairs a count after foreign hands.
+-- After foreign hands the count of undelivered entries is as large as it can be: a take that finds none
+-- mends it, while one too small would leave requests that nobody looks for. (Pending rows cannot be
+-- subtracted: those of deleted entries are among them.)
 function M.recount(q, record)
-  local total = redis.call('XLEN', record.queue)
-  local pending = redis.pcall('XPENDING', record.queue, P.GROUP)
-  local undelivered = math.max(0, total - (pending.err and 0 or tonumber(pending[1])))
-  local class, flow = record.class, record.flow
-  if undelivered == 0 then
+  local total, class, flow = redis.call('XLEN', record.queue), record.class, record.flow
+  if total == 0 then
     redis.call('ZREM', K.depth(q, class), flow)
     M.drop_bytes(q, class, flow)
-  else
-    redis.call('ZADD', K.depth(q, class), undelivered, flow)
+    return F.close_flow(q, class, flow)
   end
+  redis.call('ZADD', K.depth(q, class), total, flow)
+  F.open_flow(q, class, flow)
 end
 
 -- Out of `waiting`. `intact`: its entry was there; else the stream tells how many are left.
 function M.leave_waiting(q, record, intact)
   local class, left = record.class, 0
   redis.call('ZREM', K.waiting(q, class), record.id)
-  if intact then
-    left = M.count_waiting(q, record, -1)
-    if left <= 0 then M.drop_bytes(q, class, record.flow) end
-  else
-    M.recount(q, record)
+  if not intact then return M.recount(q, record) end
+  left = M.count_waiting(q, record, -1)
+  if left <= 0 then
+    M.drop_bytes(q, class, record.flow)
+    F.close_flow(q, class, record.flow)
   end
-  if left <= 0 then F.close_flow(q, class, record.flow) end
 end
 
 M.LEAVE = {

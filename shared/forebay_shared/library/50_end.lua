@@ -40,24 +40,18 @@ function E.bury(q, record, reason)
 end
 
 -- An id whose record is gone (evicted) leaves the indexes and the counts.
-function E.forget_orphan(q, class, tenant, queue, id)
+function E.forget_orphan(q, class, id)
   if redis.call('EXISTS', K.request(q, id)) == 1 then return end
-  redis.call('ZREM', K.deadlines(q), id)
-  if redis.call('ZREM', K.leases(q), id) == 1 then
-    P.add(q, 'running', -1)
-    P.add(q, 'running:' .. class, -1)
-    redis.call('HINCRBY', K.ledger(q), 'dead', 1)
-    return
-  end
-  local flow, queued = class .. ':' .. tenant, 0
+  if redis.call('ZREM', K.deadlines(q), id) == 0 then return end -- it was none of ours that lives
+  local queued = 0
   for _, key in ipairs({K.waiting(q, class), K.suspects(q, class), K.delayed(q)}) do
     queued = queued + redis.call('ZREM', key, id)
   end
-  P.add(q, 'queued', -queued)
-  P.add(q, 'queued:' .. class, -queued)
-  redis.call('HINCRBY', K.ledger(q), 'dead', queued)
-  M.recount(q, {class = class, flow = flow, queue = queue})
-  F.close_flow(q, class, flow)
+  if queued == 0 then redis.call('ZREM', K.leases(q), id) end
+  local what = queued > 0 and 'queued' or 'running'
+  P.add(q, what, -1)
+  P.add(q, what .. ':' .. class, -1)
+  redis.call('HINCRBY', K.ledger(q), 'dead', 1)
 end
 
 -- An entry that is not ours or cannot be read: into the dead letters, counted apart.
@@ -69,7 +63,8 @@ function E.bury_foreign(q, queue, class, tenant, entry, fields)
   redis.pcall('XACK', queue, P.GROUP, entry)
   redis.call('XDEL', queue, entry)
   local id = P.flat(fields).id
-  if id then E.forget_orphan(q, class, tenant, queue, id) end
+  if id then E.forget_orphan(q, class, id) end
+  M.recount(q, {class = class, flow = class .. ':' .. tenant, queue = queue})
 end
 
 -- The stream goes with its last entry, and with it groups, consumers and the flow.
@@ -77,6 +72,11 @@ function E.drop_empty(q, queue, flow)
   if redis.call('XLEN', queue) > 0 then return false end
   redis.call('DEL', queue)
   redis.call('ZREM', K.flows(q), flow)
+  local class = string.match(flow, '^[^:]*')
+  if redis.call('ZREM', K.depth(q, class), flow) + redis.call('ZREM', K.returned(q, class), flow) > 0 then
+    M.drop_bytes(q, class, flow)
+    F.close_flow(q, class, flow)
+  end
   return true
 end
 

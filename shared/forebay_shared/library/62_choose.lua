@@ -47,10 +47,15 @@ end
 
 -- The flow with the smallest S that is not left for newer workers. Where one is passed over, v stays.
 function T.flow(q, t, class)
-  for _, flow in ipairs(redis.call('ZRANGE', K.ready(q, class), 0, T.SCAN - 1)) do
-    if not t.newer[flow] then return flow end
-    t.passed_over[class] = true
-  end
+  local at = 0
+  repeat
+    local page = redis.call('ZRANGE', K.ready(q, class), at, at + T.SCAN - 1)
+    for _, flow in ipairs(page) do
+      if not t.newer[flow] then return flow end
+      t.passed_over[class] = true
+    end
+    at = at + T.SCAN
+  until #page < T.SCAN
 end
 
 -- The next entry of a flow and its fields: given-back ones first, in order of arrival.
@@ -76,9 +81,9 @@ end
 -- Nothing can be read though the indexes say otherwise: foreign hands. The index is mended here, the
 -- records that lost their entries are found by the audit.
 function T.mend_flow(q, class, flow, queue)
-  local record = {class = class, flow = flow, queue = queue}
   redis.call('ZREM', K.returned(q, class), flow)
-  M.recount(q, record)
+  redis.call('ZREM', K.depth(q, class), flow)
+  M.drop_bytes(q, class, flow)
   E.drop_empty(q, queue, flow)
   F.close_flow(q, class, flow)
 end

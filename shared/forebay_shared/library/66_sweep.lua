@@ -97,7 +97,26 @@ function S.audit_entry(q, flow, queue, entry, did)
   elseif record.state == 'running' and not redis.call('ZSCORE', K.leases(q), record.id) then
     redis.call('ZADD', K.leases(q), q.now, record.id)
     did.repaired = did.repaired + 1
+  elseif record.place == 'returned' and not S.has_row(record) then
+    S.return_again(q, record)
+    did.repaired = did.repaired + 1
   end
+end
+
+function S.has_row(record)
+  local entry = M.entry(record)
+  local rows = redis.pcall('XPENDING', record.queue, P.GROUP, entry, entry, 1)
+  return rows.err ~= nil or rows[1] ~= nil
+end
+
+-- Given back, but its row was acknowledged by foreign hands: nobody would read it again.
+function S.return_again(q, record)
+  M.claim(q, record, M.CONSUMER.returned)
+  if not redis.call('ZSCORE', K.returned(q, record.class), record.flow) then
+    redis.call('ZADD', K.returned(q, record.class), 1, record.flow)
+  end
+  F.open_flow(q, record.class, record.flow)
+  M.ring(q, record.class)
 end
 
 -- One page of a flow's stream from the kept entry on; true where the flow has more.
@@ -127,17 +146,15 @@ function S.audit_streams(q, did)
   P.set(q, 'audit_entry', q.clock.audit_entry or '')
 end
 
--- A page of one class's waiting records, the classes by turns.
+-- A page of all live requests: each has its entry; one that runs without may still end well.
 function S.audit_records(q, did)
-  local turn = P.get(q, 'audit:turn', 0) % #q.settings.classes + 1
-  P.set(q, 'audit:turn', turn)
-  local name = q.settings.classes[turn].name
-  local rank = P.get(q, 'audit:' .. name, 0)
-  local ids = redis.call('ZRANGE', K.waiting(q, name), rank, rank + S.AUDIT - 1)
-  P.set(q, 'audit:' .. name, #ids == S.AUDIT and rank + S.AUDIT or nil)
+  local rank = P.get(q, 'audit_rank', 0)
+  local ids = redis.call('ZRANGE', K.deadlines(q), rank, rank + S.AUDIT - 1)
+  P.set(q, 'audit_rank', #ids == S.AUDIT and rank + S.AUDIT or nil)
   for _, id in ipairs(ids) do
     local record = M.load(q, id)
-    if record and not S.has_entry(record) then
+    local runs = record and record.state == 'running' and redis.call('ZSCORE', K.leases(q), id)
+    if record and not runs and not S.has_entry(record) then
       E.close(q, record, 'dead', 'lost')
       did.repaired = did.repaired + 1
     end
