@@ -32,7 +32,7 @@ async def test_a_worker_with_other_models_ends_and_says_where_it_belongs(desk: D
     engine = ScriptedEngine(answers, "c", "d")
     worker, task = await desk.worker(engine)
     with pytest.raises(Unusable) as refused:
-        await task
+        await asyncio.wait_for(task, 5)
     for word in ("c, d", "a, b", "pool default", "--pool"):
         assert word in str(refused.value)
     assert (engine.calls, await desk.state(request_id)) == ([], "queued")
@@ -73,7 +73,7 @@ async def test_a_worker_that_drains_keeps_no_other_out(desk: Desk) -> None:
     first.drain.request("test")
     await first.registry.register()
     second, _ = await desk.worker(ScriptedEngine(answers, "b"))
-    await second.pulse.joined.wait()
+    await asyncio.wait_for(second.pulse.joined.wait(), 5)
     assert await listed(desk) == {first.id: ["a"], second.id: ["b"]}
     held.release.set()
 
