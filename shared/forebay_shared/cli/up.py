@@ -114,7 +114,7 @@ def _plan(
         raise click.UsageError("With --keys the question needs a key: give --api-key as well.")
     serve = [*(("--keys", keys) if keys else ()), *(["--insecure"] if insecure else ())]
     work = ["--slots", str(slots)] if slots else []
-    work += ["--api-key", engine_key] if engine_key else []
+    work += ["--engine-key", engine_key] if engine_key else []
     return Plan(host, port, engines, workers, tuple(serve), tuple(work), ask, api_key)
 
 
