@@ -6,9 +6,11 @@ import argparse
 import asyncio
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 
 from tests.chaos.checker import check_folder
@@ -28,13 +30,20 @@ def main() -> int:
     options = Options(chosen.seed, length_s, chosen.product.resolve(), tuple(chosen.only))
     print(f"seed {options.seed}, {length_s:g} s of faults, in {folder}", flush=True)
     began_s = time.monotonic()
-    asyncio.run(run(folder, options))
+    asyncio.run(_until_told(run(folder, options)))
     verdict = check_folder(folder)
     verdict.figures["took (s)"] = round(time.monotonic() - began_s, 1)
     _tell(verdict, folder, chosen.json)
     if verdict.good and chosen.keep is None:
         shutil.rmtree(folder)
     return 0 if verdict.good else 1
+
+
+async def _until_told(running: Coroutine[None, None, None]) -> None:
+    """Run; SIGTERM ends it like Ctrl-C does, so that no process is left behind."""
+    task = asyncio.ensure_future(running)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await task
 
 
 def _tell(verdict: Verdict, folder: Path, file: Path | None) -> None:

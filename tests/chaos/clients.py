@@ -19,7 +19,7 @@ from tests.chaos.reading import Reading, text_of
 
 from forebay_shared.records import TERMINAL
 
-OP_S = 75.0
+OP_S = 60.0
 """A client that has no answer after so long gives up."""
 SILENT_S = 60.0
 PAUSE_S = (0.05, 0.5)
@@ -89,7 +89,14 @@ class Client:
         self._note(
             "invoke", kind=op.kind, path=op.path, body=op.body, key=op.key, timeout_ms=op.timeout_ms
         )
-        match op.kind:
+        try:
+            await self._act()
+        except asyncio.CancelledError:
+            self._note("info", why="gave up")
+            raise
+
+    async def _act(self) -> None:
+        match self._op.kind:
             case "answer" | "refuse" | "expire":
                 await self._answer()
             case "twins":
@@ -273,7 +280,7 @@ class Client:
 
 def ended(shown: Any) -> dict[str, Any]:
     """State and text of a request as `GET /v1/requests/{id}` shows it."""
-    result = shown["result"]
+    result = shown["result"] or {"reason": None}  # it may not have ended
     text = text_of(result["body"]) if shown["state"] == "done" else None
     return {"state": shown["state"], "text": text, "reason": result["reason"]}
 

@@ -50,10 +50,10 @@ class GrantWatch:
                 killed = await self._held(name, pid)
                 await asyncio.gather(*[self._granted(killed, one) for one in killed.held])
         except TimeoutError:
-            self._history.write("held", name=name, ids=[], given_up=True)
+            self._history.write("held", name=name, given_up=True)
         except RedisError:
             # The server was away at that moment: what was held then is not known.
-            self._history.write("held", name=name, ids=[], redis_away=True)
+            self._history.write("held", name=name, redis_away=True)
 
     async def _held(self, name: str, pid: int) -> Killed:
         status = await self._stage.operator.status()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -24,9 +24,11 @@ from tests.chaos.stage import ROLES, SETTINGS, Stage, standing
 from tests.chaos.state import dump, leftovers
 
 CLIENTS = 20
-DRAIN_S = 45.0
+SETTLE_S = 45.0
+DRAIN_S = 20.0
 CHECK_S = 0.2
 READERS = 8
+READ_S = aiohttp.ClientTimeout(10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +71,22 @@ async def _chaos(stage: Stage, history: History, options: Options) -> None:
         await asyncio.gather(asyncio.sleep(options.length_s), *lanes)
         load.stop.set()
         await stage.heal()
-        await asyncio.gather(*clients)
-        await watch.finish()
+        await _settle([*clients, always.create_task(watch.finish())])
         drained = await _within(DRAIN_S, lambda: _is_drained(stage))
         history.write("drained", ok=drained)
         await _read_all(stage, history)
         await counters.note()
         for task in tasks:
             task.cancel()
+
+
+async def _settle(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for what is under way; who has no end by then gets none."""
+    _, pending = await asyncio.wait(tasks, timeout=SETTLE_S)
+    for task in pending:
+        task.cancel()
+    if pending:
+        await asyncio.wait(pending)
 
 
 async def _within(limit_s: float, holds: Callable[[], Awaitable[bool]]) -> bool:
@@ -113,9 +123,9 @@ async def _read_all(stage: Stage, history: History) -> None:
 
 async def _read(stage: Stage, history: History, url: str, request_id: str, op: int) -> None:
     try:
-        async with stage.http.get(f"{url}/v1/requests/{request_id}") as answer:
+        async with stage.http.get(f"{url}/v1/requests/{request_id}", timeout=READ_S) as answer:
             shown = await answer.json()
-    except (aiohttp.ClientError, ValueError) as error:
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         history.write("read", op=op, id=request_id, state=f"unread: {type(error).__name__}")
         return
     if answer.status != 200:

@@ -238,10 +238,10 @@ def not_drain(world: World) -> None:
 @pytest.mark.parametrize(
     ("harm", "name"),
     [
-        (lose, "LOST"),
-        (leave_running, "LOST"),
-        (invent, "UNEXPECTED"),
-        (repeat, "DUPLICATED"),
+        (lose, "BAD lost"),
+        (leave_running, "BAD lost"),
+        (invent, "BAD unexpected"),
+        (repeat, "BAD duplicated"),
         (forget_result, "a record has no result"),
         (count_twice, "the ledger does not count the records"),
         (change_mind, "a terminal state changed"),

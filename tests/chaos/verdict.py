@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any
 
-SHOWN = 12
+SHOWN = 5
 
 
 @dataclass(slots=True)
 class Verdict:
-    """`problems` name each violation; a run is good without any."""
+    """A run is good where nothing is lost, unexpected, duplicated or otherwise wrong."""
 
     seed: int = 0
     attempted: int = 0
@@ -29,7 +29,8 @@ class Verdict:
     recovered: int = 0
     """Recorded though the client had no sign of it."""
     figures: dict[str, Any] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    problems: dict[str, list[str]] = field(default_factory=dict)
+    """Other violations: what is wrong → where."""
 
     @property
     def good(self) -> bool:
@@ -37,7 +38,7 @@ class Verdict:
 
     def wrong(self, what: str, where: object = "") -> None:
         """Note a violation."""
-        self.problems.append(f"{what}: {where}" if where != "" else what)
+        self.problems.setdefault(what, []).append(str(where))
 
     def as_json(self) -> dict[str, Any]:
         return {"good": self.good} | asdict(self)
@@ -54,11 +55,11 @@ class Verdict:
             f"recovered     {self.recovered}",
         ]
         rows += [f"{name}: {_plain(value)}" for name, value in self.figures.items()]
-        for name in ("lost", "unexpected", "duplicated", "problems"):
-            found: list[str] = getattr(self, name)
-            rows += [f"{name.upper()} {one}" for one in found[:SHOWN]]
+        jepsen = {"lost": self.lost, "unexpected": self.unexpected, "duplicated": self.duplicated}
+        for name, found in (jepsen | self.problems).items():
+            rows += [f"BAD {name}: {one}" for one in found[:SHOWN]]
             if len(found) > SHOWN:
-                rows.append(f"{name.upper()} … and {len(found) - SHOWN} more")
+                rows.append(f"BAD {name}: … and {len(found) - SHOWN} more")
         return "\n".join([*rows, "good" if self.good else "BAD"])
 
 
