@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from signal import SIGTERM
 
 from tests.chaos.case import Case, Json
 from tests.chaos.verdict import Verdict
@@ -23,9 +24,12 @@ def check_run(case: Case, verdict: Verdict) -> None:
     for event in case.by_type["died"]:
         log = event["log"].splitlines()[-3:]
         verdict.wrong("a process died by itself", f"{event['name']} {event['code']} {log}")
+    for event in case.by_type["logged"]:
+        verdict.wrong("a process logged an error", f"{event['name']} {event['line'][:1000]}")
     for event in case.by_type["exit"]:
-        if event["code"] is None:
-            verdict.wrong("a process did not end on SIGTERM", event["name"])
+        # A process that has just begun its life may not have heard of signals yet.
+        if event["code"] not in (0, -SIGTERM):
+            verdict.wrong("a process did not drain", f"{event['name']} {event['code']}")
     if not any(event["ok"] for event in case.by_type["drained"]):
         verdict.wrong("the queue did not drain")
     for event in case.by_type["fail"]:

@@ -21,7 +21,8 @@ Every line has `at_s` (seconds since the start, monotonic) and `type`:
     granted   id, wait_ms: such a request's next grant
     died      a process that nobody had told to end
     exit      a process's exit code after SIGTERM
-    counted   name, stale, lost: a worker's own counters
+    logged    name, line: an error in a process's log
+    counted   life, stale, lost: a worker's own counters
     read      id, through: the text that a replica assembled at the end
     drained   whether the queue was empty in time
 """

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -111,6 +111,12 @@ class Process:
                 return answer.status == 200
         except (aiohttp.ClientError, TimeoutError):
             return False
+
+    def complaints(self) -> Iterator[str]:
+        """Lines of its log that tell of an error: our own events, and what Python prints."""
+        for line in self.log.read_text(errors="replace").splitlines():
+            if '"level": "error"' in line or line.startswith("Traceback"):
+                yield line
 
     def tail(self) -> str:
         """The end of its log."""

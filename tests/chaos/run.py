@@ -72,12 +72,20 @@ async def _chaos(stage: Stage, history: History, options: Options) -> None:
         load.stop.set()
         await stage.heal()
         await _settle([*clients, always.create_task(watch.finish())])
-        drained = await _within(DRAIN_S, lambda: _is_drained(stage))
-        history.write("drained", ok=drained)
-        await _read_all(stage, history)
+        await _look_after(stage, history)
         await counters.note()
         for task in tasks:
             task.cancel()
+
+
+async def _look_after(stage: Stage, history: History) -> None:
+    """What there is to see once all is healed and nobody asks for anything new."""
+    drained = await _within(DRAIN_S, lambda: _is_drained(stage))
+    history.write("drained", ok=drained)
+    await _read_all(stage, history)
+    for process in stage.processes.values():
+        for line in process.complaints():
+            history.write("logged", name=process.name, line=line)
 
 
 async def _settle(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -231,6 +231,10 @@ def die(world: World) -> None:
     world.event("died", name="w1", code=1, log="Traceback")
 
 
+def complain(world: World) -> None:
+    world.event("logged", name="p1", line="Traceback (most recent call last):")
+
+
 def not_drain(world: World) -> None:
     world.events = [e for e in world.events if e["type"] != "drained"]
 
@@ -258,6 +262,7 @@ def not_drain(world: World) -> None:
         (fail_answer, "failed for no reason"),
         (leave_key, "keys without a TTL are left"),
         (die, "a process died by itself"),
+        (complain, "a process logged an error"),
         (not_drain, "the queue did not drain"),
     ],
 )
