@@ -43,7 +43,7 @@ Make = Callable[[str, str, Sequence[str], str], Process]
 SLOTS = 8
 SPEED = 0.4
 """Slow engines: what is killed shall hold something, at little cost of processor."""
-# Every command is written before it is answered, and a killed process loses none of it.
+# Written before it is answered, unless an fsync is under way: so the file is kept in memory.
 PERSISTENT = ("--appendonly", "yes", "--appendfsync", "everysec")
 ROLES: Mapping[str, tuple[str, ...]] = {
     "worker": ("w1", "w2", "w3", "w4"),
@@ -126,7 +126,7 @@ async def standing(
 
 
 def _quick_folder() -> str:
-    """Memory, where there is some: with a slow disk the server's fsync holds back its writes."""
+    """Memory, where there is some: while a disk syncs, the server answers without writing."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else "/tmp"
 
 
