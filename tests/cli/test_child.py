@@ -20,10 +20,11 @@ from forebay_shared.embedded.process import Tie
 
 pytestmark = pytest.mark.anyio
 
+# The signal may come while `up` is being flushed: a second print would be a re-entrant one.
 SERVE = """
-import signal, sys
+import os, signal, sys
 def stop(*_):
-    print("stopping", flush=True)
+    os.write(1, b"stopping\\n")
     sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
 print("up", flush=True)
@@ -31,8 +32,8 @@ while True:
     signal.pause()
 """
 STUBBORN = """
-import signal
-signal.signal(signal.SIGTERM, lambda *_: print("no", flush=True))
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"no\\n"))
 print("up", flush=True)
 while True:
     signal.pause()
