@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tests.chaos.case import Case
 from tests.chaos.history import Event
 from tests.chaos.verdict import Verdict, counted, spread
@@ -25,6 +23,9 @@ def add_figures(case: Case, verdict: Verdict) -> None:
         "attempts burned": _attempts_burned(case),
         "faults": counted(f"{one['name']} {one['target']}" for one in case.by_type["fault"]),
         "troubles": counted(one.get("code") or one["why"] for one in case.by_type["trouble"]),
+        "harness stood still (s)": round(
+            sum(one["until_s"] - one["from_s"] for one in case.by_type["stalled"]), 1
+        ),
         "refused": counted(one["code"] for one in case.by_type["refused"]),
     }
     lives = {one["life"]: one for one in case.by_type["counted"]}.values()
@@ -51,7 +52,7 @@ def add_grants(case: Case, verdict: Verdict) -> None:
     bound_s = lease_s + (run["reclaim_ms"] + run["sweep_ms"]) / 1000
     waits: dict[bool, list[float]] = {True: [], False: []}
     for event in case.by_type["granted"]:
-        away_s = _away_s(case.by_type["fault"], event, lease_s)
+        away_s = _away_s(case, event, lease_s)
         waits[away_s > 0].append(round(event["wait_ms"] / 1000 - away_s, 3))
     for away, name in ((False, "Redis alive"), (True, "Redis away, its absence taken off")):
         limit_s = bound_s + away * lease_s
@@ -61,18 +62,16 @@ def add_grants(case: Case, verdict: Verdict) -> None:
             verdict.wrong("a killed worker's request waited too long", said)
 
 
-def _away_s(faults: Iterable[Event], granted: Event, lease_s: float) -> float:
-    """How long Redis was killed or stopped meanwhile.
+def _away_s(case: Case, granted: Event, lease_s: float) -> float:
+    """How long Redis was killed or stopped meanwhile, or could not be reached.
 
     At least a millisecond where that was shortly before: the pool then keeps quiet for a lease.
     """
     until_s = granted["at_s"]
     from_s = until_s - granted["wait_ms"] / 1000
-    away = [
-        (one["from_s"], one["until_s"])
-        for one in faults
-        if one["name"] in OUTAGES and one["target"] == "redis"
-    ]
+    faults = [one for one in case.by_type["fault"] if one["target"] == "redis"]
+    gone = [one for one in faults if one["name"] in OUTAGES] + case.by_type["stalled"]
+    away = [(one["from_s"], one["until_s"]) for one in gone]
     parts = [
         min(until_s, end_s) - max(from_s, begin_s)
         for begin_s, end_s in away

@@ -16,7 +16,8 @@ Every line has `at_s` (seconds since the start, monotonic) and `type`:
     info      op: whether it was stored is not known
     life      name, pid, skew_s: a process began a life, with a clock that is off
     worker    id, pid: the name under which a worker's life holds leases
-    fault     name, target, from/until: what the nemesis did
+    fault     lane, name, target, from_s, until_s: what the nemesis did
+    stalled   from_s, until_s: the harness itself, and with it all links, stood still
     held      what a killed worker held, by the server's clock
     granted   id, wait_ms: such a request's next grant
     died      a process that nobody had told to end

@@ -98,7 +98,7 @@ class Nemesis:
     async def _kill_redis(self, fault: Fault) -> None:
         self._stage.server.kill()
         await asyncio.sleep(fault.hold_s)
-        self._stage.server.restart()
+        await asyncio.to_thread(self._stage.server.restart)  # the links go on meanwhile
         await self._stage.redis.connection_pool.disconnect()  # ours are dead, too
 
     async def _pause_redis(self, fault: Fault) -> None:

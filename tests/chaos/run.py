@@ -27,6 +27,7 @@ CLIENTS = 20
 SETTLE_S = 45.0
 DRAIN_S = 20.0
 CHECK_S = 0.2
+STALL_S = 0.3
 READERS = 8
 READ_S = aiohttp.ClientTimeout(10)
 
@@ -65,7 +66,8 @@ async def _chaos(stage: Stage, history: History, options: Options) -> None:
     plan = make_plan(options.seed, options.length_s, dict(ROLES), options.only)
     counters = Counters(stage, history)
     async with asyncio.TaskGroup() as always:
-        tasks = [always.create_task(nemesis.supervise()), always.create_task(counters.watch())]
+        duties = (nemesis.supervise(), counters.watch(), _note_stalls(history))
+        tasks = [always.create_task(duty) for duty in duties]
         clients = [always.create_task(load.client(number)) for number in range(CLIENTS)]
         lanes = [nemesis.lane(faults) for faults in plan.values()]
         await asyncio.gather(asyncio.sleep(options.length_s), *lanes)
@@ -76,6 +78,15 @@ async def _chaos(stage: Stage, history: History, options: Options) -> None:
         await counters.note()
         for task in tasks:
             task.cancel()
+
+
+async def _note_stalls(history: History) -> None:
+    """Write down when this very process stood still: all links did, too, as if Redis were away."""
+    while True:
+        began_s = history.now_s
+        await asyncio.sleep(CHECK_S)
+        if history.now_s - began_s > CHECK_S + STALL_S:
+            history.write("stalled", from_s=began_s, until_s=history.now_s)
 
 
 async def _look_after(stage: Stage, history: History) -> None:

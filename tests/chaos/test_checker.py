@@ -132,6 +132,23 @@ def test_a_good_run_is_good(world: World) -> None:
     assert (verdict.attempted, verdict.acknowledged, verdict.recovered) == (4, 3, 1)
 
 
+def test_waits_for_a_grant_are_told_apart_by_outages(world: World) -> None:
+    """Two seconds of three were an outage: that wait is not one of the others."""
+    world.event("granted", name="w1", id="x", wait_ms=2_100)
+    world.events[-1]["at_s"] = 10.0
+    world.event("granted", name="w1", id="y", wait_ms=3_000)
+    world.events[-1]["at_s"] = 20.0
+    world.event("fault", lane="redis", name="kill", target="redis", from_s=17.5, until_s=19.5)
+    world.event("stalled", from_s=30.0, until_s=31.0)
+    alive, away = [
+        value
+        for name, value in check(world.events, world.state).figures.items()
+        if name.startswith("next grant")
+    ]
+    assert (alive["count"], alive["max"]) == (1, 2.1)
+    assert (away["count"], away["max"]) == (1, 1.0)
+
+
 def lose(world: World) -> None:
     del world.state["records"][IDS[ANSWER.number]]
     del world.state["results"][IDS[ANSWER.number]]
