@@ -16,7 +16,7 @@ import forebay_shared
 from forebay_shared.cli.child import Child
 from forebay_shared.cli.childlog import ChildLog, readable
 from forebay_shared.cli.terminal import Problem
-from forebay_shared.embedded.process import Tie
+from forebay_shared.embedded.tie import Tie
 
 pytestmark = pytest.mark.anyio
 

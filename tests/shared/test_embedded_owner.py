@@ -14,7 +14,7 @@ from tests.servers import wait_folder_free
 
 import forebay_shared
 from forebay_shared.embedded import EmbeddedServer, FolderInUse, guard
-from forebay_shared.embedded.process import Tie, default_tie
+from forebay_shared.embedded.tie import Tie, default_tie
 
 OWNER = """
 import sys

@@ -7,19 +7,17 @@ does.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 from forebay_shared.cli.childlog import ChildLog
 from forebay_shared.cli.lines import split_lines
 from forebay_shared.cli.terminal import Problem
-from forebay_shared.embedded import guard
-from forebay_shared.embedded.process import Tie, default_tie
+from forebay_shared.embedded.tie import Tie, default_tie, die_with, start_guard
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 10.0
 SETTLED_S = 5.0
@@ -28,10 +26,6 @@ FALSE_STARTS = 3
 """So many ends in a row without ever having settled: another start would not help."""
 BAD_OPTIONS_CODE = 2
 HURRY_EVERY_S, HURRIES = 0.5, 10
-
-_PR_SET_PDEATHSIG = 1
-# Loaded here: between fork and exec nothing may be imported or looked up.
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 class Child:
@@ -115,7 +109,7 @@ class Child:
         life, held = os.pipe() if self.tie == "guard" else (-1, -1)
         try:
             self._process = await self._spawn([held] if held >= 0 else [])
-            guarding = _start_guard(self._process.pid, life) if life >= 0 else None
+            guarding = start_guard(self._process.pid, life) if life >= 0 else None
         finally:
             for descriptor in (life, held):
                 if descriptor >= 0:
@@ -141,7 +135,7 @@ class Child:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # ^C at the terminal is for us; we stop children in order
             pass_fds=keep_fds,
-            preexec_fn=_die_with(os.getpid()) if self.tie == "kernel" else None,
+            preexec_fn=die_with(os.getpid()) if self.tie == "kernel" else None,
         )
 
 
@@ -153,24 +147,3 @@ async def _pieces(process: asyncio.subprocess.Process) -> AsyncIterator[bytes]:
 
 def _ending(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
-
-
-def _die_with(owner_pid: int) -> Callable[[], None]:
-    def before_exec() -> None:
-        assert _libc is not None
-        if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) refused")
-        if os.getppid() != owner_pid:  # the owner died before the call above
-            os._exit(1)
-
-    return before_exec
-
-
-def _start_guard(child_pid: int, life_fd: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-IS", guard.__file__, str(child_pid), str(life_fd)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        pass_fds=[life_fd],
-        start_new_session=True,
-    )

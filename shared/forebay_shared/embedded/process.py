@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
-from forebay_shared.embedded import guard
 from forebay_shared.embedded.finder import EmbeddedError
-
-Tie = Literal["kernel", "guard"]
-"""What ends the server when its owner is killed: the kernel (Linux), or a guard process."""
+from forebay_shared.embedded.tie import Tie, default_tie, die_with, start_guard
 
 LOG_BYTES = 1 << 20
 READY = b"ready to accept connections"  # logged by every version once its data is loaded
 
-_PR_SET_PDEATHSIG = 1
-# Loaded here: between fork and exec nothing may be imported or looked up.
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-
 
 class StartFailed(EmbeddedError):
     """The server did not come up; the message holds its last words."""
-
-
-def default_tie() -> Tie:
-    """The kernel's signal follows the thread that forked, and only the main one surely stays."""
-    in_main = threading.current_thread() is threading.main_thread()
-    return "kernel" if _libc is not None and in_main else "guard"
 
 
 class BoundedLog:
@@ -143,12 +128,12 @@ class ServerProcess:
         self, command: Sequence[str | os.PathLike[str]], keep_fds: Sequence[int], tie: Tie
     ) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
         if tie == "kernel":
-            return _popen(command, keep_fds, _die_with(os.getpid()))
+            return _popen(command, keep_fds, die_with(os.getpid()))
         life, held_by_server = os.pipe()
         try:
             child, said = _popen(command, [*keep_fds, held_by_server], None)
             # Killed between these two lines, the owner would leave the server behind.
-            self._guard = _start_guard(child.pid, life)
+            self._guard = start_guard(child.pid, life)
         finally:
             os.close(life)
             os.close(held_by_server)
@@ -192,24 +177,3 @@ def _popen(
     finally:
         os.close(writing)
     return child, open(reading, "rb")
-
-
-def _die_with(owner_pid: int) -> Callable[[], None]:
-    def before_exec() -> None:
-        assert _libc is not None
-        if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) refused")
-        if os.getppid() != owner_pid:  # the owner died before the call above
-            os._exit(1)
-
-    return before_exec
-
-
-def _start_guard(server_pid: int, life_fd: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-IS", guard.__file__, str(server_pid), str(life_fd)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        pass_fds=[life_fd],
-        start_new_session=True,
-    )

@@ -16,7 +16,8 @@ from forebay_shared.embedded.folder import (
     running_url,
     socket_url,
 )
-from forebay_shared.embedded.process import ServerProcess, Tie
+from forebay_shared.embedded.process import ServerProcess
+from forebay_shared.embedded.tie import Tie
 
 LOCK_WAIT_S = 3.0
 """How long a start waits for a server that is going down, as after a kill of its owner."""
