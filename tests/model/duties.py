@@ -16,7 +16,8 @@ def sweep(pool: Pool, forced: bool = False) -> list[int]:
         since = pool.now - (pool.swept or 0)
         if 0 <= since < int(pool.settings.sweep_ms * 0.9):
             return []
-        _note(pool)
+        pool.swept = pool.now
+        places.seen(pool)
     expired = _due([(one.deadline, one) for one in pool.live()], pool.now, BUDGET)
     left = BUDGET - len(expired)
     for one in expired:
@@ -40,27 +41,21 @@ def _due(rows: list[tuple[float, Request]], now: float, most: int) -> list[Reque
     return [one for _, _, one in sorted(due, key=lambda row: row[:2])][:most]
 
 
-def _note(pool: Pool) -> None:
-    """After an outage, or when the clock went back, leases get one lease of quiet."""
-    last, pool.swept = pool.swept, pool.now
-    if last is None or not 0 <= pool.now - last <= 3 * pool.settings.sweep_ms:
-        pool.quiet = pool.now + pool.settings.lease_ms
-
-
 def _slow_part(pool: Pool, forced: bool, left: int) -> tuple[int, bool]:
     since = None if pool.reclaimed is None else pool.now - pool.reclaimed
     if not forced and since is not None and 0 <= since < pool.settings.reclaim_ms:
         return 0, False
-    reclaimed = _reclaim(pool, left)
+    may = pool.now >= pool.quiet
+    pool.gaps = 0 if may else pool.gaps
+    reclaimed = _reclaim(pool, left) if may else 0
+    full = may and reclaimed == left
     if not forced:
-        pool.reclaimed = pool.now
+        pool.reclaimed = pool.reclaimed if full else pool.now
         _forget(pool)
-    return reclaimed, reclaimed == left and pool.now >= pool.quiet
+    return reclaimed, full
 
 
 def _reclaim(pool: Pool, left: int) -> int:
-    if pool.now < pool.quiet:
-        return 0
     running = [(one.lease_end, one) for one in pool.live() if one.state == "running"]
     due = _due(running, pool.now, left)
     for one in due:

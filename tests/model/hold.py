@@ -67,6 +67,8 @@ class Release:
 
 
 def renew(pool: Pool, worker: str, items: list[Held]) -> list[str]:
+    if items:
+        places.seen(pool)
     return [_renew(pool, held(pool, item.id, worker, item.call), item) for item in items]
 
 

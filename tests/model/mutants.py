@@ -26,6 +26,15 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "repeated_finish_is_lost": (ENDED, "return 'lost'"),
     "no_quiet_after_an_outage": ("if q.now < P.get(q, 'quiet', 0) then return false end", ""),
     "clock_back_is_no_outage": ("if last and last <= q.now and q.now", "if last and q.now"),
+    "each_gap_begins_the_quiet_anew": ("if gaps < B.GAPS then", "if true then"),
+    "a_second_outage_is_none": ("local B = {GAPS = 3}", "local B = {GAPS = 1}"),
+    "renewals_show_nothing": ("  B.seen(q)\n  local record", "  local record"),
+    "only_sweeps_end_an_outage": (
+        "  B.seen(q)\n  local record",
+        "  P.set(q, 'seen', q.now)\n  local record",
+    ),
+    "a_full_sweep_waits": ("if not again then P.set(q, 'reclaimed', q.now) end",
+                           "P.set(q, 'reclaimed', q.now)"),
     "consumers_stay": ("if row.err == nil and #row == 0 then", "if false then"),
     # fairness
     "clamp_at_take": ("local start = math.max(a or v,", "local start = math.max(v,"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tests.model import fair
 from tests.model.state import Letter, Pool, Request, Result
 
@@ -72,6 +74,20 @@ def give_back(pool: Pool, one: Request, place: str, due: float = 0) -> None:
     fair.settle(pool, one, one.used)
     queue_again(pool, one, place, due)
     pool.notify(one)
+
+
+def seen(pool: Pool) -> None:
+    """Somebody sweeps or renews: whoever ends a gap begins the quiet, three times in a row.
+
+    A gap is longer than 3 ticks or a third of a lease, or goes backwards.
+    """
+    last, pool.seen = pool.seen, pool.now
+    gap = math.inf if last is None else pool.now - last
+    if 0 <= gap <= min(3 * pool.settings.sweep_ms, pool.settings.lease_ms / 3):
+        return
+    end = pool.now + pool.settings.lease_ms
+    pool.quiet = end if pool.gaps < 3 else min(end, pool.quiet)
+    pool.gaps = min(3, pool.gaps + 1)
 
 
 def crash(pool: Pool, one: Request) -> None:

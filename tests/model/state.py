@@ -173,6 +173,8 @@ class Pool:
     swept: float | None = None
     reclaimed: float | None = None
     quiet: float = 0
+    seen: float | None = None
+    gaps: int = 0
     paused: bool = False
     draining: bool = False
     expires: dict[str, float] = field(default_factory=dict)

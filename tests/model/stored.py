@@ -56,7 +56,8 @@ def _clock(pool: Pool) -> dict[str, Any]:
         "v": pool.v, "n": pool.last_entry, "queued": pool.queued(), "running": pool.running(),
         "slots": pool.slots, "lmax": pool.lmax, "held": fair.held(pool),
         "most_held": pool.most_held, "swept": pool.swept,
-        "reclaimed": pool.reclaimed, "quiet": pool.quiet, "paused": pool.paused,
+        "reclaimed": pool.reclaimed, "quiet": pool.quiet, "seen": pool.seen,
+        "gaps": pool.gaps, "paused": pool.paused,
         "draining": pool.draining, "bytes": _never_taken_bytes(pool),
         "dead_bytes": sum(one.size for one in pool.dead),
     }  # fmt: skip

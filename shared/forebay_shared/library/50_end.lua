@@ -159,15 +159,3 @@ function E.close(q, record, state, reason)
   record.reason = reason
   E.finish(q, record, state, E.result(state, reason))
 end
-
--- A crash: charged to every request that the worker held; solo where no other suspect was beside.
-function E.crash(q, record)
-  record.crashes = tonumber(record.crashes) + 1
-  if record.solo == '1' then record.solos = tonumber(record.solos) + 1 end
-  if tonumber(record.solos) >= q.settings.solo_crashes then
-    record.reason = 'crash_loop'
-    E.finish(q, record, 'dead', E.result('dead', 'crash_loop'))
-  else
-    M.give_back(q, record, 'suspect')
-  end
-end

@@ -54,6 +54,7 @@ function H.append(q, record, offset, chunks)
 end
 
 function H.renew(q, worker, one)
+  B.seen(q)
   local record = M.load(q, one.id)
   if not M.held(q, record, worker, one.call) then return 'lost' end
   redis.call('ZADD', K.leases(q), q.now + q.settings.lease_ms, one.id)
@@ -123,7 +124,7 @@ function H.release(q, worker, one)
   if one.blame == 'attempt' then
     H.attempt(q, record, one)
   elseif one.blame == 'crashed' then
-    E.crash(q, record)
+    B.crash(q, record)
   else
     M.give_back(q, record, M.home(record))
   end

@@ -51,23 +51,14 @@ function S.retry(q, did)
   return full
 end
 
--- An outage must not blame everybody: where nobody has swept for 3 ticks, or the clock went back,
--- leases get one lease of quiet to be renewed in.
-function S.note(q)
-  local last = P.get(q, 'swept')
-  P.set(q, 'swept', q.now)
-  if last and last <= q.now and q.now - last <= 3 * q.settings.sweep_ms then return end
-  P.set(q, 'quiet', q.now + q.settings.lease_ms)
-end
-
 -- Leases that ran out, lowest first; each is a crash. Rows without their entry are lost.
 function S.reclaim(q, did)
-  if q.now < P.get(q, 'quiet', 0) then return false end
+  if not B.may_reclaim(q) then return false end
   local ids, full = S.due(q, did, K.leases(q))
   for _, id in ipairs(ids) do
     local record = S.load(q, K.leases(q), id)
     if record and S.has_entry(record) then
-      E.crash(q, record)
+      B.crash(q, record)
       did.reclaimed = did.reclaimed + 1
     elseif record then
       E.close(q, record, 'dead', 'lost')
@@ -198,7 +189,8 @@ function S.slow_part(q, did, forced)
   if not forced and since >= 0 and since < q.settings.reclaim_ms then return false end
   local again = S.reclaim(q, did)
   if forced then return again end
-  P.set(q, 'reclaimed', q.now)
+  -- Who was told to go on at once may die: then the next tick goes on.
+  if not again then P.set(q, 'reclaimed', q.now) end
   S.audit_streams(q, did)
   S.audit_records(q, did)
   S.forget_tags(q)
@@ -230,7 +222,10 @@ local function sweep(keys, args)
   if wrong then return wrong end
   if not forced and S.swept_just_now(q) then return {} end
   local did = {left = S.BUDGET, expired = 0, retried = 0, reclaimed = 0, repaired = 0}
-  if not forced then S.note(q) end
+  if not forced then
+    P.set(q, 'swept', q.now)
+    B.seen(q)
+  end
   local expire, retry = S.expire(q, did), S.retry(q, did)
   local again = S.slow_part(q, did, forced) or expire or retry
   S.ring_waiting(q)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from redis import Redis
 from tests.model.hold import Held
@@ -96,6 +98,103 @@ def test_an_outage_blames_nobody(rig: Rig) -> None:
     rig.sweep_for(6)
     rig.check()
     assert [one.crashes for one in rig.oracle.requests.values()] == [0, 1]
+
+
+@pytest.mark.parametrize("outages", [1, 2, 3])
+def test_outages_in_a_row_blame_nobody(rig: Rig, outages: int) -> None:
+    """Each begins the quiet anew, as long as they are few; who is dead is found after them."""
+    rig.admit([plain(1), plain(2)])
+    rig.sweep_for(20)
+    rig.take(room("w1", 1))
+    for _ in range(outages):
+        rig.pass_time(60_000)
+        rig.sweep()
+        rig.sweep_for(5)
+        rig.check()
+    rig.renew("w1", [Held(request_id(1), 1)])
+    rig.sweep_for(14)
+    rig.check()
+    assert [one.crashes for one in rig.oracle.requests.values()] == [0, 1]
+
+
+def test_who_comes_first_after_an_outage_matters_not(rig: Rig) -> None:
+    """Where it is a worker that renews, the others still get their quiet."""
+    rig.admit([plain(1), plain(2)])
+    rig.sweep_for(20)
+    rig.take(room("w1", 1, count=1))
+    rig.take(room("w2", 1, count=1))
+    rig.pass_time(60_000)
+    rig.renew("w1", [Held(request_id(1), 1)])
+    rig.sweep()
+    rig.sweep_for(5)
+    assert rig.renew("w2", [Held(request_id(2), 1)]) == [b"ok"]
+    rig.check()
+    assert [one.crashes for one in rig.oracle.requests.values()] == [0, 0]
+
+
+@pytest.mark.parametrize("gap_s", [4, 6, 14, 16, 60, 3_600])
+def test_recovery_goes_on_however_seldom_somebody_sweeps(rig: Rig, gap_s: int) -> None:
+    """Nobody but one sweeper, whose gaps look like outages each time: the fourth finds them."""
+    rig.admit([plain(1, timeout=90_000_000)])
+    rig.sweep_for(20)
+    rig.take(room("w1", 1))
+    gaps = 0
+    while rig.oracle.running():
+        rig.pass_time(gap_s * 1_000)
+        rig.sweep()
+        gaps += 1
+    rig.check()
+    assert gaps <= 4 + 15 / gap_s
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_recovery_goes_on_however_irregular_the_sweeps(rig: Rig, seed: int) -> None:
+    """A worker lives on and keeps its lease; a dead one's lease is taken back, each time."""
+    dice = random.Random(seed)
+    rig.admit([plain(0, timeout=90_000_000)])
+    rig.take(room("alive", 1))
+    for number in range(1, 5):
+        rig.admit([plain(number, timeout=90_000_000)])
+        rig.take(room(f"w{number}", 1, slots=100, count=1))
+        began, renewed = rig.oracle.now, rig.oracle.now
+        while rig.oracle.running() > 1:
+            rig.pass_time(dice.choice([900, 2_500, 4_000, 4_900]))
+            if dice.random() < 0.5:
+                rig.sweep()
+            if rig.oracle.now - renewed >= 5_000:
+                rig.renew("alive", [Held(request_id(0), 1)])
+                renewed = rig.oracle.now
+        assert rig.oracle.now - began < 75_000
+        rig.cancel(request_id(number))
+    rig.check()
+    assert rig.oracle.requests[request_id(0)].crashes == 0
+
+
+def test_a_worker_that_renews_shows_that_there_was_no_outage(rig: Rig) -> None:
+    """Nobody has swept for minutes; whose lease ran out meanwhile is taken back by the first."""
+    rig.admit([plain(1), plain(2)])
+    rig.sweep_for(20)
+    rig.take(room("w1", 1, count=1))
+    rig.take(room("w2", 1, count=1))
+    for _ in range(100):
+        rig.pass_time(3_000)
+        rig.renew("w2", [Held(request_id(2), 1)])
+    rig.sweep()
+    rig.check()
+    assert [one.crashes for one in rig.oracle.requests.values()] == [1, 0]
+
+
+def test_who_dies_in_the_midst_of_sweeping_stops_no_recovery(rig: Rig) -> None:
+    """Told to go on at once, it never does: each tick takes 16 back, without a wait between."""
+    rig.admit([plain(n) for n in range(60)])
+    rig.sweep_for(20)
+    rig.take(room("w1", 1, slots=1_000))
+    left = []
+    for _ in range(25):
+        rig.sweep_for(1)
+        left.append(rig.oracle.running())
+    rig.check()
+    assert [n for n in left if 0 < n < 60] == [44, 28, 12]
 
 
 @pytest.mark.parametrize("back_ms", [2_000, 30_000, 3_600_000])
