@@ -164,6 +164,10 @@ def _attempt(pool: Pool, one: Request, item: Release) -> None:
     limits = pool.settings
     one.attempts += 1
     if one.attempts >= limits.attempts:
+        if len(item.body) + one.output_bytes > limits.result_bytes:
+            one.reason = "result_too_large"
+            places.end(pool, one, "failed", places.own_result("failed", one.reason))
+            return
         one.reason = item.reason
         places.end(pool, one, "failed", (item.head, item.body))
         return

@@ -66,6 +66,22 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "local held = T.held_suspects(q, t)\n",
         "local held = T.held_suspects(q, t)\n  if true then return true end\n",
     ),
+    "a_kind_of_suspects_hides_the_others": ("    from = '(' .. head[2]\n", "    break\n"),
+    "suspects_by_kind_not_by_age": (
+        "(not oldest or head[1] < oldest) and T.may",
+        "not oldest and T.may",
+    ),
+    "newer_suspects_are_granted": ("if not kind or math.floor(kind / 1000) > t.wire then",
+                                   "if not kind then"),
+    "a_gone_suspect_stands_before_others": (
+        "redis.call('ZADD', key, 'XX', T.NOBODYS, oldest)\n  return T.suspect(q, t, class)",
+        "return nil",
+    ),
+    "a_last_attempt_is_unbounded": (
+        "if not H.fits(q, record, one.body) then return",
+        "if false then return",
+    ),
+    "grants_made_again_drain_again": ("and tonumber(record.takes) == 0 then", "then"),
     "a_crash_is_never_solo": ("record.solo = '1' end", "record.solo = 0 end"),
     "crashes_are_not_counted": ("record.crashes = tonumber(record.crashes) + 1", ""),
     "drain_burns_attempts": (

@@ -30,9 +30,9 @@ def note_used(pool: Pool, one: Request, usage: tuple[float, float, float]) -> No
 
 
 def leave_queue(pool: Pool, one: Request) -> None:
-    """The request leaves the place in which it was queued. Shedding is not drain."""
+    """The request leaves the place in which it was queued: drain, but shed or for a second time."""
     one.place, one.due = "", 0
-    if one.reason == "shed":
+    if one.reason == "shed" or one.takes:
         return
     for limit in ("pool", f"class:{one.class_name}"):
         fair.drained(pool, limit)

@@ -94,11 +94,16 @@ def _class(pool: Pool, name: str) -> Normal:
         f"starts:{name}": {f"{name}:{tenant}": tags.a for tenant, tags in active.items()},
         f"tags:{name}": {flow: tags.f for flow, tags in flows.items() if tags.f is not None},
         f"waiting:{name}": {one.id: one.entry for one in waiting + returned},
-        f"suspects:{name}": {one.id: one.entry for one in queued if one.place == "suspect"},
+        f"suspects:{name}": _suspects(queued),
         f"depth:{name}": _by_flow(waiting, lambda one: 1),
         f"sizes:{name}": _by_flow(waiting, lambda one: one.bytes),
         f"returned:{name}": _by_flow(returned, lambda one: 1),
     }
+
+
+def _suspects(queued: list[Request]) -> dict[str, int]:
+    suspects = [one for one in queued if one.place == "suspect"]
+    return {f"{one.entry:016d}|{one.id}": 1000 * one.wire + one.crashes for one in suspects}
 
 
 def _by_flow(requests: list[Request], amount: Any) -> dict[str, int]:

@@ -132,6 +132,15 @@ function M.leave_waiting(q, record, intact)
   end
 end
 
+-- Suspects by what may hold them: wire version and crashes; of a kind in order of arrival.
+function M.suspect(entry, id)
+  return string.format('%016.0f|', tonumber(entry)) .. id
+end
+
+function M.suspect_kind(record)
+  return tonumber(record.wire) * 1000 + math.min(999, tonumber(record.crashes))
+end
+
 M.LEAVE = {
   waiting = M.leave_waiting,
   returned = function(q, record)
@@ -143,18 +152,19 @@ M.LEAVE = {
     redis.call('ZREM', K.delayed(q), record.id)
   end,
   suspect = function(q, record)
-    redis.call('ZREM', K.suspects(q, record.class), record.id)
+    redis.call('ZREM', K.suspects(q, record.class), M.suspect(record.entry, record.id))
     F.touch_class(q, record.class)
   end,
 }
 
--- Out of the queued place that it is in; `intact` as above.
+-- Out of the queued place that it is in; `intact` as above. Each request drains the queue once: who is
+-- given back has been counted, and shedding makes room for nobody who waits outside.
 function M.leave_place(q, record, intact)
   local class = record.class
   M.LEAVE[record.place](q, record, intact)
   P.add(q, 'queued', -1)
   P.add(q, 'queued:' .. class, -1)
-  if record.reason ~= 'shed' then
+  if record.reason ~= 'shed' and tonumber(record.takes) == 0 then
     F.drained(q, 'pool', 1)
     F.drained(q, 'class:' .. class, 1)
   end
@@ -186,7 +196,7 @@ function M.enter_place(q, record, place, due)
     F.open_flow(q, class, record.flow)
     M.ring(q, class)
   elseif place == 'suspect' then
-    redis.call('ZADD', K.suspects(q, class), record.entry, record.id)
+    redis.call('ZADD', K.suspects(q, class), M.suspect_kind(record), M.suspect(record.entry, record.id))
     F.wake_class(q, class)
     M.ring(q, class)
   else

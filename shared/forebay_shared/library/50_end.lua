@@ -40,13 +40,12 @@ function E.bury(q, record, reason)
 end
 
 -- An id whose record is gone (evicted) leaves the indexes and the counts.
-function E.forget_orphan(q, class, id)
+function E.forget_orphan(q, class, id, entry)
   if redis.call('EXISTS', K.request(q, id)) == 1 then return end
   if redis.call('ZREM', K.deadlines(q), id) == 0 then return end -- it was none of ours that lives
-  local queued = 0
-  for _, key in ipairs({K.waiting(q, class), K.suspects(q, class), K.delayed(q)}) do
-    queued = queued + redis.call('ZREM', key, id)
-  end
+  local suspect = M.suspect(string.match(entry, '^%d+'), id)
+  local queued = redis.call('ZREM', K.waiting(q, class), id) + redis.call('ZREM', K.delayed(q), id)
+    + redis.call('ZREM', K.suspects(q, class), suspect)
   if queued == 0 then redis.call('ZREM', K.leases(q), id) end
   local what = queued > 0 and 'queued' or 'running'
   P.add(q, what, -1)
@@ -63,7 +62,7 @@ function E.bury_foreign(q, queue, class, tenant, entry, fields)
   redis.pcall('XACK', queue, P.GROUP, entry)
   redis.call('XDEL', queue, entry)
   local id = P.flat(fields).id
-  if id then E.forget_orphan(q, class, id) end
+  if id then E.forget_orphan(q, class, id, entry) end
   M.recount(q, {class = class, flow = class .. ':' .. tenant, queue = queue})
 end
 

@@ -1,6 +1,6 @@
 -- Candidates of a class for a worker: a suspect that it may hold, or the next entry of a flow.
 
-local T = {SCAN = 16}
+local T = {SCAN = 16, NOBODYS = 9e15}
 
 -- Suspects: a worker with `slots` holds at most max(1, slots/4^c) requests with c or more crashes;
 -- one whose cap is 1 is held with no other that has ever crashed.
@@ -35,14 +35,22 @@ function T.may_hold(q, t, crashes)
   return true
 end
 
--- The oldest suspect of the class that this worker may hold now, among the first 16.
+-- The oldest suspect of the class that this worker may hold now: one look for each kind that waits, so
+-- that those whom it may not hold hide none.
 function T.suspect(q, t, class)
-  for _, id in ipairs(redis.call('ZRANGE', K.suspects(q, class), 0, T.SCAN - 1)) do
-    local record = M.load(q, id)
-    if record and tonumber(record.wire) <= t.wire and T.may_hold(q, t, tonumber(record.crashes)) then
-      return record
-    end
+  local key, from, oldest = K.suspects(q, class), '-inf', nil
+  while true do
+    local head = redis.call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    local kind = tonumber(head[2])
+    if not kind or math.floor(kind / 1000) > t.wire then break end
+    if (not oldest or head[1] < oldest) and T.may_hold(q, t, kind % 1000) then oldest = head[1] end
+    from = '(' .. head[2]
   end
+  local record = oldest and M.load(q, string.sub(oldest, 18))
+  if record or not oldest then return record end
+  -- Its record is gone (evicted): the audit finds its entry; until then it must not stand before others.
+  redis.call('ZADD', key, 'XX', T.NOBODYS, oldest)
+  return T.suspect(q, t, class)
 end
 
 -- The flow with the smallest S that is not left for newer workers. Where one is passed over, v stays.

@@ -86,6 +86,16 @@ function H.ended_before(record, worker, one)
   return record.state == one.state and 'ok' or 'lost'
 end
 
+-- Whether the answer may be stored, beside the output that is.
+function H.fits(q, record, body)
+  return #body + tonumber(record.output) <= q.settings.result_bytes
+end
+
+function H.end_too_large(q, record)
+  record.reason = 'result_too_large'
+  E.finish(q, record, 'failed', E.result('failed', record.reason))
+end
+
 function H.finish(q, worker, one)
   local record = M.load(q, one.id)
   if not M.held(q, record, worker, one.call) then return H.ended_before(record, worker, one) end
@@ -93,12 +103,11 @@ function H.finish(q, worker, one)
   if answer == 'gap' then return 'gap' end
   M.note_usage(q, record, one.usage)
   record.used = F.cost(q, one.usage.prompt, one.usage.cached, one.usage.output)
-  record.reason = one.reason
-  if answer == 'large' or #one.body + tonumber(record.output) > q.settings.result_bytes then
-    record.reason = 'result_too_large'
-    E.finish(q, record, 'failed', E.result('failed', record.reason))
+  if answer == 'large' or not H.fits(q, record, one.body) then
+    H.end_too_large(q, record)
     return 'large'
   end
+  record.reason = one.reason
   if one.state == 'done' then F.learn(q, record, one.usage) end
   E.finish(q, record, one.state, one.head .. '\n' .. one.body)
   return 'ok'
@@ -108,6 +117,7 @@ end
 function H.attempt(q, record, one)
   record.attempts = tonumber(record.attempts) + 1
   if record.attempts >= q.settings.attempts then
+    if not H.fits(q, record, one.body) then return H.end_too_large(q, record) end
     record.reason = one.reason
     E.finish(q, record, 'failed', one.head .. '\n' .. one.body)
     return

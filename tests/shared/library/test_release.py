@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.model.hold import Emission
 from tests.shared.library.rig import Rig, given_back, plain, request_id, room
 
 
@@ -62,6 +63,31 @@ def test_a_repeated_release_is_lost(rig: Rig) -> None:
     assert rig.release("w1", [given_back(1, 1, "attempt")]) == [b"queued"]
     assert rig.release("w1", [given_back(1, 1, "attempt")]) == [b"lost"]
     rig.check()
+
+
+def test_a_last_answer_that_is_too_large_is_not_stored(rig: Rig) -> None:
+    """What an engine says with its error is bounded as any answer is, beside what was emitted."""
+    rig.change(attempts=1, result_bytes=20)
+    rig.admit([plain(1, stream=1), plain(2)])
+    rig.take(room("w1", 1))
+    rig.emit("w1", [Emission(request_id(1), 1, 0, (3, 0, 1), ((b"nineteen bytes long", b""),))])
+    words = rig.release("w1", [given_back(1, 1, "attempt"), given_back(2, 1, "attempt")])
+    assert words == [b"failed", b"failed"]
+    rig.check()
+    reasons = [one.reason for one in rig.oracle.requests.values()]
+    assert reasons == ["result_too_large", "engine"]
+
+
+def test_a_queue_drains_once_by_each_request(rig: Rig) -> None:
+    """Grants that are given back and made again promise no faster drain to who is refused."""
+    rig.admit([plain(1)])
+    rig.take(room("w1", 1))
+    drained = rig.oracle.rates["pool"]
+    for call in range(2, 12):
+        rig.release("w1", [given_back(1, call - 1, "blameless")])
+        rig.take(room("w1", call))
+    rig.check()
+    assert rig.oracle.rates["pool"] == drained
 
 
 @pytest.mark.parametrize("blame", ["blameless", "attempt", "crashed"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from redis import Redis
+from tests.shared.library.driver import HeldLibrary, admit, take
 from tests.shared.library.rig import Rig, done, given_back, plain, request_id, room
 
 
@@ -139,6 +141,58 @@ def test_one_whose_cap_is_one_is_held_alone_among_suspects(rig: Rig) -> None:
         rig.check()
     assert rig.oracle.requests[request_id(0)].state == "dead"
     assert rig.oracle.requests[request_id(1)].state == "queued"
+
+
+def crash_at(rig: Rig, numbers: range, times: int) -> None:
+    """Each of these crashes so often, among others of its kind."""
+    for life in range(times):
+        worker = f"dying{numbers.start}.{life}"
+        rows = rig.take(room(worker, 1, wire=2, slots=10_000, count=len(numbers)))[0]
+        assert sorted(row[0].decode() for row in rows) == [request_id(n) for n in numbers]
+        rig.release(worker, [given_back(n, 1, "crashed") for n in numbers])
+
+
+def test_suspects_for_newer_workers_hide_none(rig: Rig) -> None:
+    """In the midst of a rolling deploy, however many there are; nor do they hide ordinary work."""
+    rig.admit([plain(n, wire=2) for n in range(60)])
+    crash_at(rig, range(60), 1)
+    rig.switch(True, None)
+    rig.admit([plain(60), plain(61)])
+    rig.switch(False, None)
+    assert ids(rig.take(room("w1", 1, count=1))) == [request_id(60)]
+    rig.release("w1", [given_back(60, 1, "crashed")])
+    assert ids(rig.take(room("w2", 1, slots=64))) == [request_id(60), request_id(61)]
+    rig.check()
+
+
+def test_suspects_that_a_worker_may_not_hold_hide_none(rig: Rig) -> None:
+    """Sixty that crashed twice are older; a worker with its share of those takes one younger."""
+    rig.admit([plain(n) for n in range(60)])
+    crash_at(rig, range(60), 2)
+    rig.admit([plain(60)])
+    rows = rig.take(room("dying", 1, slots=10_000, count=100))[0]
+    rig.release("dying", [given_back(60, 1, "crashed")])
+    rig.release("dying", [given_back(n, 1, "blameless") for n in range(60)])
+    assert len(rows) == 61
+    taken = ids(rig.take(room("w1", 1, slots=32)))
+    assert taken == [request_id(n) for n in (0, 1, 60)]
+    rig.check()
+
+
+def test_a_suspect_whose_record_is_gone_stops_nobody(library: HeldLibrary, client: Redis) -> None:
+    """Evicted by a Redis that may: the next is served, the audit counts the other out."""
+    for number in range(2):
+        admit(library, number)
+    take(library, "w1", 1)
+    for number in range(2):
+        row = [request_id(number), 1, "crashed", 0, 0, 0, 0, "", "{}", ""]
+        assert library.fcall("release", "w1", 1, *row) == [b"queued"]
+    client.delete(library.prefix + f"request:{request_id(0)}")
+    assert take(library, "w2", 1, count=1) == [request_id(1)]
+    library.now_ms += 1_000
+    assert library.fcall("sweep", 0)[3] == 1
+    assert client.zcard(library.prefix + "suspects:normal") == 0
+    assert client.hget(library.prefix + "clock", "queued") == b"0"
 
 
 def test_a_request_that_kills_engines_is_convicted_and_its_neighbours_end_well(rig: Rig) -> None:
