@@ -52,6 +52,7 @@ class HealthRoutes:
         if self._keyed:
             replica.callers.identify(header_map(request))
         replica.metrics.set("forebay_waiters", sum(len(p.inbox) for p in replica.pools.values()))
+        replica.metrics.set("forebay_redis_up", float(replica.is_redis_up()))
         try:
             async with asyncio.timeout(_STATUS_WAIT_S):
                 await self._note_pools()

@@ -52,6 +52,15 @@ class News:
         self._renew_at_s = now_s + self._timings.inbox_renew_s
         return not kept
 
+    async def touch(self) -> None:
+        """Keep the inbox alive, or see that it is gone: then `renew` makes a new one.
+
+        A write each time, so it raises what Redis raises while it takes none.
+        """
+        ttl_ms = int(self._timings.inbox_ttl_s * _MS)
+        if not await self._redis.pexpire(self._keys.inbox(self.name), ttl_ms):
+            self._renew_at_s = 0.0
+
     async def _make(self, ttl_ms: int) -> None:
         key = self._keys.inbox(f"{self._replica}.{self._number + 1}")
         self._last = await self._redis.xadd(key, {"made": "1"})

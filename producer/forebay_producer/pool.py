@@ -76,7 +76,12 @@ class Pool:
             await end_tasks(tasks, _END_S)
 
     async def refresh(self) -> None:
-        """Read settings and models again. Raises what Redis raises; bad settings change nothing."""
+        """Read settings and models again; bad settings change nothing.
+
+        Raises what Redis raises, also where it answers and takes no writes: then nothing can be
+        admitted.
+        """
+        await self._news.touch()
         await self._read_settings()
         time: Any = await self.redis.time()
         oldest_ms = int(time[0]) * 1000 - self.settings.known_model_ms

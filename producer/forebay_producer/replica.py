@@ -108,12 +108,9 @@ class Replica:
     # What is known ------------------------------------------------------------------------------
 
     async def _refresh_always(self) -> None:
-        try:
-            while True:
-                await self._try(self.refresh)
-                await asyncio.sleep(self.timings.refresh_s)
-        finally:
-            self._note_redis(up=self.is_redis_up())
+        while True:
+            await self._try(self.refresh)
+            await asyncio.sleep(self.timings.refresh_s)
 
     async def refresh(self) -> None:
         """Read memory, pools, models, settings and changed keys again. Raises what Redis raises."""
@@ -125,7 +122,6 @@ class Replica:
                 if pool.ready:
                     await pool.refresh()
             self._answered_s = time.monotonic()
-            self._note_redis(up=True)
         self._reread_keys()
 
     async def _discover(self) -> None:
@@ -150,11 +146,8 @@ class Replica:
         except BadKeysFile as error:
             logs.event("keys_refused", 40, why=str(error))
 
-    def _note_redis(self, *, up: bool) -> None:
-        self.metrics.set("forebay_redis_up", float(up))
-
     def is_redis_up(self) -> bool:
-        """Whether Redis has answered a moment ago."""
+        """Whether Redis has answered, and taken a write, a moment ago."""
         return time.monotonic() - self._answered_s < self.timings.stale_s + self.timings.refresh_s
 
     def is_full(self) -> bool:
