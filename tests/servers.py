@@ -37,8 +37,12 @@ class Server:
     def pid(self) -> int:
         return self._process.pid
 
-    def _start(self) -> ServerProcess:
-        process = ServerProcess(self._command, self.log)
+    @property
+    def alive(self) -> bool:
+        return self._process.alive
+
+    def _start(self, extra: Sequence[str] = ()) -> ServerProcess:
+        process = ServerProcess([*self._command, *extra], self.log)
         process.wait_ready(START_WAIT_S)
         return process
 
@@ -69,13 +73,14 @@ class Server:
     def resume(self) -> None:
         self._process.send(signal.SIGCONT)
 
-    def restart(self) -> None:
+    def restart(self, extra: Sequence[str] = ()) -> None:
         """Stops the server if it runs, and starts it on the same data and address.
 
-        Keys come back only if it was started with `extra=("--appendonly", "yes")`.
+        Keys come back only if it was started with `extra=("--appendonly", "yes")`. Further
+        options hold for this life alone.
         """
         self._process.stop()
-        self._process = self._start()
+        self._process = self._start(extra)
 
 
 def start_server(
@@ -98,7 +103,7 @@ def start_server(
         path = Path(private.name) / "redis.sock"
         address, url = ["--port", "0", "--unixsocket", str(path)], f"unix://{path}"
     else:
-        port = port or _free_port()
+        port = port or free_port()
         address, url = ["--port", str(port), "--bind", "127.0.0.1"], f"redis://127.0.0.1:{port}"
     basics = ["--dir", os.fspath(folder), "--appendonly", "no", "--save", "", "--daemonize", "no"]
     # Else a server that cannot save would refuse to end with us.
@@ -123,7 +128,8 @@ def wait_folder_free(state_dir: Path) -> None:
     assert free, f"still running: {folder.read_record()}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -95,6 +95,19 @@ async def test_readiness_and_metrics_tell_of_a_lost_redis(own: Server) -> None:
     assert "forebay_redis_up 0.0" in metrics
 
 
+async def test_a_redis_that_takes_no_writes_is_as_good_as_away(own: Server) -> None:
+    """It answers reads, as a replica does: nothing can be admitted, so nothing should come here."""
+    async with serving(own.url) as one:
+        with redis.Redis.from_url(own.url) as client:
+            client.replicaof("127.0.0.1", "1")
+            assert_away(await one.http.post(CHAT, json=BODY))
+            await until(lambda: not one.producer.replica.is_redis_up())
+            metrics = (await one.http.get("/metrics")).text
+            client.replicaof("NO", "ONE")
+        assert "forebay_redis_up 0.0" in metrics
+        await one.ready()
+
+
 async def test_a_record_that_vanished_is_503_for_its_waiter(redis_url: str) -> None:
     async with serving(redis_url, timings=SOON) as one:
         asking = asyncio.create_task(one.http.post(CHAT, json=BODY))
