@@ -14,7 +14,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 
 from tests.chaos.checker import check_folder
-from tests.chaos.run import Options, run
+from tests.chaos.run import run
+from tests.chaos.scene import SCENES
+from tests.chaos.stage import Options
 from tests.chaos.verdict import Verdict
 
 SHORT_S = 40.0
@@ -27,7 +29,15 @@ def main() -> int:
     folder = chosen.keep or Path(tempfile.mkdtemp(prefix="forebay-chaos-", dir="/tmp"))
     folder.mkdir(parents=True, exist_ok=True)
     length_s = SHORT_S if chosen.minutes is None else 60 * chosen.minutes
-    options = Options(chosen.seed, length_s, chosen.product.resolve(), tuple(chosen.only))
+    options = Options(
+        seed=chosen.seed,
+        length_s=length_s,
+        product=chosen.product.resolve(),
+        scene=SCENES[chosen.engine],
+        fsync=chosen.fsync,
+        mixed=not chosen.one_release,
+        only=tuple(chosen.only),
+    )
     print(f"seed {options.seed}, {length_s:g} s of faults, in {folder}", flush=True)
     began_s = time.monotonic()
     asyncio.run(_until_told(run(folder, options)))
@@ -66,6 +76,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--json", type=Path, help="write the report here, too")
     parser.add_argument("--keep", type=Path, help="history, state and logs go here, and stay")
+    parser.add_argument(
+        "--engine",
+        choices=sorted(SCENES),
+        default="sim",
+        help="sim, or real vLLM on the CPU (run by scripts/chaos, which installs it)",
+    )
+    parser.add_argument(
+        "--fsync",
+        choices=("everysec", "always"),
+        default="everysec",
+        help="of Redis' append-only file: in memory with everysec, on the disk with always",
+    )
+    parser.add_argument(
+        "--one-release",
+        action="store_true",
+        help="all processes run the same function library; else two, side by side",
+    )
     parser.add_argument(
         "--only",
         action="append",

@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.chaos import checks, owner_checks, text_checks
+from tests.chaos import answer_checks, checks, owner_checks, text_checks
 from tests.chaos.case import Case
-from tests.chaos.figures import add_figures, add_grants
+from tests.chaos.figures import add_figures
+from tests.chaos.grant_checks import check_grants
 from tests.chaos.history import Event, read_history
 from tests.chaos.verdict import Verdict
 
@@ -31,9 +32,11 @@ CHECKS = (
     text_checks.check_stored_texts,
     text_checks.check_client_texts,
     text_checks.check_streams,
+    answer_checks.check_heads,
+    answer_checks.check_usage,
     owner_checks.check_owners,
     add_figures,
-    add_grants,
+    check_grants,
 )
 
 

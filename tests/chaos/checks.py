@@ -26,6 +26,8 @@ def check_run(case: Case, verdict: Verdict) -> None:
         verdict.wrong("a process died by itself", f"{event['name']} {event['code']} {log}")
     for event in case.by_type["logged"]:
         verdict.wrong("a process logged an error", f"{event['name']} {event['line'][:1000]}")
+    for event in case.by_type["unready"]:
+        verdict.wrong("a process did not get ready", f"{event['name']} {event['why'][-300:]}")
     for event in case.by_type["exit"]:
         # A process that has just begun its life may not have heard of signals yet.
         if event["code"] not in (0, -SIGTERM):

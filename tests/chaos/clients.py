@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from random import Random
 from time import monotonic
 from typing import Any
 
 import aiohttp
-from tests.chaos.history import History
 from tests.chaos.ops import Op, draw_op
 from tests.chaos.reading import Reading, text_of
+from tests.chaos.replies import Reply, ended, read_reply
+from tests.chaos.stage import Stage
 
 from forebay_shared.records import TERMINAL
 
@@ -26,48 +25,27 @@ PAUSE_S = (0.05, 0.5)
 THINK_S = (0.05, 0.6)
 BROKEN = (aiohttp.ClientError, TimeoutError)
 NOT_STORED = frozenset({"queue_full", "draining", "rate_limit_exceeded", "model_not_found"})
-STATES = {"deadline_exceeded": "expired", "cancelled": "cancelled", "crash_loop": "dead"}
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One answer of a replica."""
-
-    status: int
-    request_id: str
-    body: Any
-    repeat: bool
-    """Whether a client that can repeat does."""
-
-    @property
-    def code(self) -> str:
-        error = self.body.get("error") if isinstance(self.body, dict) else None
-        return str(error.get("code")) if isinstance(error, dict) else ""
-
-    @property
-    def state(self) -> str:
-        """How the request ended, by the answer's status and code."""
-        return "done" if self.status == 200 else STATES.get(self.code, "failed")
 
 
 class Load:
     """The clients of one run: who they talk to, and where they note what they saw."""
 
-    def __init__(
-        self, http: aiohttp.ClientSession, replicas: Sequence[str], history: History, seed: int
-    ) -> None:
-        self.http = http
-        self.history = history
+    def __init__(self, stage: Stage, seed: int) -> None:
+        self.http = stage.http
+        self.history = stage.history
         self.stop = asyncio.Event()
         self._seed = seed
+        self._model = stage.scene.model
         self._numbers = itertools.count(1)
-        self._replicas = itertools.cycle(replicas)
+        self._replicas = itertools.cycle(stage.replicas)
 
     async def client(self, number: int) -> None:
         """One client after another operation, until told to stop."""
         dice = Random(f"{self._seed}/client/{number}")
         while not self.stop.is_set():
-            await Client(self, draw_op(self._seed, next(self._numbers)), dice).perform()
+            await Client(
+                self, draw_op(self._seed, next(self._numbers), self._model), dice
+            ).perform()
             await asyncio.sleep(dice.uniform(*THINK_S))
 
     def replica(self) -> str:
@@ -139,7 +117,7 @@ class Client:
         while not self._overdue():
             try:
                 async with self._request(method, path, **named) as answer:
-                    reply = await _reply(answer)
+                    reply = await read_reply(answer)
             except BROKEN as error:
                 self._note("trouble", why=type(error).__name__)
             else:
@@ -172,7 +150,7 @@ class Client:
         try:
             async with self._post() as answer:
                 if answer.status != 200:
-                    self._stream_refused(await _reply(answer))
+                    self._stream_refused(await read_reply(answer))
                     return
                 reading = self._begin(answer.headers["x-request-id"])
                 await reading.read(answer)
@@ -276,21 +254,3 @@ class Client:
         except BROKEN:
             pass  # that is the point
         self._note("info", why="hung up")
-
-
-def ended(shown: Any) -> dict[str, Any]:
-    """State and text of a request as `GET /v1/requests/{id}` shows it."""
-    result = shown["result"] or {"reason": None}  # it may not have ended
-    text = text_of(result["body"]) if shown["state"] == "done" else None
-    return {"state": shown["state"], "text": text, "reason": result["reason"]}
-
-
-async def _reply(answer: aiohttp.ClientResponse) -> Reply:
-    raw = await answer.read()
-    try:
-        body = json.loads(raw)
-    except ValueError:
-        body = None
-    away = answer.status in (429, 502, 503) or (answer.status == 404 and b"model_not_found" in raw)
-    repeat = away and answer.headers.get("x-should-retry") != "false"
-    return Reply(answer.status, answer.headers.get("x-request-id", ""), body, repeat)

@@ -9,7 +9,7 @@ from contextlib import suppress
 import aiohttp
 from redis.exceptions import RedisError
 from tests.chaos.history import History
-from tests.chaos.processes import Process
+from tests.chaos.processes import Place
 from tests.chaos.stage import Stage
 
 EVERY_S = 1.0
@@ -43,7 +43,7 @@ class Counters:
                     pid = worker["about"].get("pid")
                     self._history.write("worker", id=worker["id"], pid=int(pid or 0))
 
-    async def _note(self, worker: Process) -> None:
+    async def _note(self, worker: Place) -> None:
         life, url = f"{worker.name}/{worker.lives}", worker.probe.replace("readyz", "metrics")
         try:
             async with self._stage.http.get(url, timeout=aiohttp.ClientTimeout(1)) as answer:

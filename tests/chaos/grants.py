@@ -71,20 +71,34 @@ class GrantWatch:
         return killed
 
     async def _granted(self, killed: Killed, before: Shown) -> None:
+        """Until the request runs again or has ended; `reasons`: for what it was seen to wait."""
+        reasons: set[str] = set()
         while True:
-            try:
-                now = await self._intake.show(before.request_id)
-            except RedisError:
-                now = before
+            now = await self._look(before)
             if now is None or (now.takes == before.takes and now.state in TERMINAL):
                 return
             if now.takes > before.takes:
-                wait_ms = now.taken_ms - killed.at_ms
-                self._history.write(
-                    "granted", name=killed.worker, id=before.request_id, wait_ms=wait_ms
-                )
-                return
+                break
+            if now.state == "queued":
+                reasons.add(now.waits_for)
             await asyncio.sleep(CHECK_S)
+        self._history.write(
+            "granted",
+            name=killed.worker,
+            id=before.request_id,
+            wait_ms=now.taken_ms - killed.at_ms,
+            crashes=before.crashes + 1,
+            held=len(killed.held),
+            delivered=before.offset if before.stream else 0,
+            reasons=sorted(reasons),
+        )
+
+    async def _look(self, before: Shown) -> Shown | None:
+        """The request as it is; as it was where the server is away."""
+        try:
+            return await self._intake.show(before.request_id)
+        except RedisError:
+            return before
 
 
 async def leased(stage: Stage) -> list[str]:

@@ -2,7 +2,8 @@
 
 Every line has `at_s` (seconds since the start, monotonic) and `type`:
 
-    run       seed, settings and length of the run
+    run       seed, settings and length of the run; beside: worker → engine process
+    expected  asked, text: what the engine said to a body before any fault
     invoke    op: a client begins an operation: kind, path, body, key, timeout_ms
     refused   op: the queue said that it stored nothing: status, code
     trouble   op: no usable answer: the connection broke, or the queue was away
@@ -14,12 +15,15 @@ Every line has `at_s` (seconds since the start, monotonic) and `type`:
     ok        op, id, state, text: the client knows how it ended
     fail      op: surely not stored
     info      op: whether it was stored is not known
-    life      name, pid, skew_s: a process began a life, with a clock that is off
+    life      name, pid, skew_s, library: a process began a life: its clock's error, its code
+    clock     pid, skew_s: the clock of a running process jumped
     worker    id, pid: the name under which a worker's life holds leases
-    fault     lane, name, target, from_s, until_s: what the nemesis did
+    fault     kind, name, target, from_s, until_s: what the nemesis did
     stalled   from_s, until_s: the harness itself, and with it all links, stood still
     held      what a killed worker held, by the server's clock
-    granted   id, wait_ms: such a request's next grant
+    granted   id, wait_ms, crashes, held, delivered, reasons: such a request's next grant, and
+              what it had before: crashes, neighbours, chunks, and what it was seen to wait for
+    unready   name, why: a process that did not serve in time
     died      a process that nobody had told to end
     exit      a process's exit code after SIGTERM
     logged    name, line: an error in a process's log

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 
 from tests.chaos.grants import GrantWatch
 from tests.chaos.history import History
 from tests.chaos.plan import Fault
-from tests.chaos.processes import Process
+from tests.chaos.processes import Place, Process, tail
 from tests.chaos.stage import GRACE_S, Stage
 
 LOSS = 0.02
@@ -31,6 +31,8 @@ class Nemesis:
             ("process", "kill"): self._kill,
             ("process", "pause"): self._pause,
             ("process", "drain"): self._drain,
+            ("process", "roll"): self._roll,
+            ("process", "clock"): self._jump,
             ("redis", "kill"): self._kill_redis,
             ("redis", "pause"): self._pause_redis,
             ("redis", "cut"): self._cut,
@@ -39,20 +41,27 @@ class Nemesis:
             ("redis", "flush functions"): self._flush_functions,
         }
 
-    async def lane(self, faults: Sequence[Fault]) -> None:
-        """All faults of one lane, in order."""
-        for fault in faults:
-            await asyncio.sleep(fault.gap_s)
-            began_s = self._history.now_s
-            await self._steps[fault.lane, fault.name](fault)
-            self._history.write(
-                "fault",
-                lane=fault.lane,
-                name=fault.name,
-                target=fault.target,
-                from_s=round(began_s, 4),
-                until_s=round(self._history.now_s, 4),
-            )
+    async def lane(self, decks: Iterator[list[Fault]], length_s: float) -> None:
+        """Faults of one lane in order, for `length_s`, but at least one whole deck."""
+        until_s = self._history.now_s + length_s
+        for number, deck in enumerate(decks):
+            for fault in deck:
+                await asyncio.sleep(fault.gap_s)
+                if number > 0 and self._history.now_s > until_s:
+                    return
+                await self._strike(fault)
+
+    async def _strike(self, fault: Fault) -> None:
+        began_s = self._history.now_s
+        await self._steps[fault.lane, fault.name](fault)
+        self._history.write(
+            "fault",
+            kind=fault.kind,
+            name=fault.name,
+            target=fault.target,
+            from_s=round(began_s, 4),
+            until_s=round(self._history.now_s, 4),
+        )
 
     async def supervise(self) -> None:
         """Start again what ended though nobody had told it to, and write it down."""
@@ -60,40 +69,52 @@ class Nemesis:
             for process in self._stage.processes.values():
                 if process.code is not None and not process.told_to_end:
                     self._history.write(
-                        "died", name=process.name, code=process.code, log=process.tail()
+                        "died", name=process.name, code=process.code, log=tail(process)
                     )
                     process.start()
             await asyncio.sleep(0.2)
 
-    def _process(self, fault: Fault) -> Process:
+    def _place(self, fault: Fault) -> Place:
         return self._stage.processes[fault.target]
 
-    async def _again(self, process: Process) -> None:
-        process.start()
-        await process.ready(self._stage.http)
+    def _process(self, name: str) -> Process:
+        """One that can drain and whose clock can jump: not an engine of another maker."""
+        place = self._stage.processes[name]
+        assert isinstance(place, Process), name
+        return place
 
     async def _kill(self, fault: Fault) -> None:
-        process = self._process(fault)
-        pid = process.pid
-        process.kill()
-        if fault.target.startswith("w"):
-            self._watch.worker_killed(process.name, pid)
+        place = self._place(fault)
+        pid = place.pid
+        place.kill()
+        if place in self._stage.role("worker"):
+            self._watch.worker_killed(place.name, pid)
         await asyncio.sleep(fault.hold_s)
-        process.start()
-        await asyncio.sleep(0)
+        place.start()
 
     async def _pause(self, fault: Fault) -> None:
-        process = self._process(fault)
-        process.send(signal.SIGSTOP)
+        place = self._place(fault)
+        place.send(signal.SIGSTOP)
         await asyncio.sleep(fault.hold_s)
-        process.send(signal.SIGCONT)
+        place.send(signal.SIGCONT)
 
     async def _drain(self, fault: Fault) -> None:
-        process = self._process(fault)
+        await self._restart(self._process(fault.target), fault.hold_s)
+
+    async def _restart(self, process: Process, away_s: float) -> None:
         code = await process.drain(EXIT_S)
         self._history.write("exit", name=process.name, code=code)
-        await asyncio.sleep(fault.hold_s)
+        await asyncio.sleep(away_s)
         process.start()
+
+    async def _roll(self, fault: Fault) -> None:
+        """A rolling restart: each process of a role, when the one before serves again."""
+        for place in self._stage.role(fault.target.removesuffix("s")):
+            await self._restart(self._process(place.name), 0.0)
+            await self._stage.until_ready(place)
+
+    async def _jump(self, fault: Fault) -> None:
+        self._process(fault.target).jump()
 
     async def _kill_redis(self, fault: Fault) -> None:
         self._stage.server.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
@@ -25,7 +26,10 @@ MIX: Mapping[OpKind, int] = {
     "expire": 1,
 }
 CLASSES = ("high", "normal", "low", "background")
+SIM_ONLY = ("refuse",)
+"""Real vLLM has no fault to be asked for."""
 LONG_SHARE = 0.1
+USAGE_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +82,16 @@ def numbers(records: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
     }
 
 
-def draw_op(seed: int, number: int) -> Op:
-    """Operation `number` of this seed."""
+def draw_op(seed: int, number: int, model: str = "sim") -> Op:
+    """Operation `number` of this seed, for the simulated engine or the tiny model of real vLLM."""
     dice = Random(f"{seed}/op/{number}")
-    kind = dice.choices(list(MIX), list(MIX.values()))[0]
-    path = dice.choice((CHAT, COMPLETION))
+    mix = MIX if model == "sim" else {kind: n for kind, n in MIX.items() if kind not in SIM_ONLY}
+    kind = dice.choices(list(mix), list(mix.values()))[0]
     streams = kind in ("stream", "follow") or (kind == "hangup" and dice.random() < 0.5)
-    body = _body(dice, path, f"Number {number} of {seed}") | {"stream": streams}
+    path, body = _sim_body(dice, seed, number) if model == "sim" else dice.choice(few_bodies(model))
+    body = body | {"stream": streams}
+    if streams and dice.random() < USAGE_SHARE:
+        body |= {"stream_options": {"include_usage": True}}
     if kind == "refuse":
         body |= {"sim": {"fail": "500", "after_tokens": dice.choice((0, 1))}}
     return Op(
@@ -97,14 +104,34 @@ def draw_op(seed: int, number: int) -> Op:
     )
 
 
-def _body(dice: Random, path: str, prompt: str) -> dict[str, Any]:
+Asked = tuple[str, dict[str, Any]]
+"""Path and body."""
+
+
+def _sim_body(dice: Random, seed: int, number: int) -> Asked:
+    path = dice.choice((CHAT, COMPLETION))
     long = dice.random() < LONG_SHARE
-    body: dict[str, Any] = {
-        "model": "sim",
-        "max_tokens": dice.randint(120, 240) if long else dice.randint(2, 40),
-        "ignore_eos": True,
-        "temperature": 0,
-    }
+    tokens = dice.randint(120, 240) if long else dice.randint(2, 40)
+    return path, _body(path, "sim", f"Number {number} of {seed}", tokens)
+
+
+def few_bodies(model: str) -> list[Asked]:
+    """What a real engine is asked: so few that it can be asked each beforehand, in peace."""
+    return [
+        (path, _body(path, model, f"Number {number}", 12 + 16 * number))
+        for path in (CHAT, COMPLETION)
+        for number in range(8)
+    ]
+
+
+def _body(path: str, model: str, prompt: str, tokens: int) -> dict[str, Any]:
+    body = {"model": model, "max_tokens": tokens, "ignore_eos": True, "temperature": 0}
     if path == CHAT:
         return body | {"messages": [{"role": "user", "content": prompt}]}
     return body | {"prompt": prompt}
+
+
+def asked(path: str, body: Mapping[str, Any]) -> str:
+    """Names what decides the text: the body without what decides its form alone."""
+    form = ("stream", "stream_options")
+    return json.dumps([path, {k: v for k, v in body.items() if k not in form}], sort_keys=True)

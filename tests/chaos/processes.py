@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,22 +14,58 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from time import monotonic
+from typing import Protocol
 
 import aiohttp
 from tests.chaos.history import History
+from tests.chaos.library_copy import Product
 from tests.flow.processes import COMPONENTS
 
 SKEW = Path(__file__).resolve().parent / "skew"
 MOST_SKEW_S = 600.0
 START_S = 40.0
 CHECK_S = 0.05
+CUT_MEANWHILE = re.compile(r"future: <Future finished exception=(Connection\w+|BrokenPipe)Error\(")
+"""asyncio's own words where a connection breaks in the moment in which its reader is cancelled."""
+
+
+class NotReady(Exception):
+    """A process did not come up."""
+
+
+class Place(Protocol):
+    """A place for a process, one life after another; `probe` says 200 when it serves."""
+
+    name: str
+    probe: str
+    log: Path
+    told_to_end: bool
+    lives: int
+
+    def start(self) -> None:
+        """Begin a life; returns before it is ready."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def code(self) -> int | None:
+        """Exit code of the last life, or None while it runs."""
+
+    def send(self, number: signal.Signals) -> None: ...
+
+    def kill(self) -> None:
+        """As a crash would; reaped."""
+
+    def complaints(self) -> Iterator[str]:
+        """Lines of its log that tell of an error."""
 
 
 @dataclass(slots=True)
 class Process:
-    """One place for a process. `arguments` stay the same over its lives, so does `probe`.
+    """One place for a process of ours. `arguments` stay the same over its lives, so does `probe`.
 
-    `product`: the checkout whose code runs. `dice`: each life has another wall clock.
+    `dice`: each life has another wall clock, and the code of any of the `products`.
     """
 
     name: str
@@ -35,7 +73,7 @@ class Process:
     arguments: Sequence[str]
     probe: str
     log: Path
-    product: Path
+    products: Sequence[Product]
     dice: Random
     history: History
     told_to_end: bool = False
@@ -46,23 +84,40 @@ class Process:
         """Begin a life; returns before it is ready."""
         self.told_to_end = False
         self.lives += 1
-        skew_s = round(self.dice.uniform(-MOST_SKEW_S, MOST_SKEW_S), 3)
+        skew_s = self._new_skew()
+        product = self.dice.choice(self.products)
         with self.log.open("ab") as output:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", self.module, *self.arguments],
-                env=self._environment(skew_s),
+                env=self._environment(product),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+        self.history.write(
+            "life", name=self.name, pid=self.pid, skew_s=skew_s, library=product.library
+        )
 
-        self.history.write("life", name=self.name, pid=self.pid, skew_s=skew_s)
+    def jump(self) -> None:
+        """Set the wall clock of the running process to another time."""
+        self.history.write("clock", pid=self.pid, skew_s=self._new_skew())
 
-    def _environment(self, skew_s: float) -> Mapping[str, str]:
-        path = [SKEW, *(self.product / component for component in COMPONENTS)]
+    def _new_skew(self) -> float:
+        skew_s = round(self.dice.uniform(-MOST_SKEW_S, MOST_SKEW_S), 3)
+        self._clock.touch()
+        with self._clock.open("r+b") as file:  # in place: a running process has it mapped
+            file.write(struct.pack("=q", int(skew_s * 1e9)))
+        return skew_s
+
+    @property
+    def _clock(self) -> Path:
+        return self.log.with_suffix(".clock")
+
+    def _environment(self, product: Product) -> Mapping[str, str]:
+        path = [SKEW, *(product.folder / component for component in COMPONENTS)]
         return os.environ | {
             "PYTHONPATH": os.pathsep.join(map(str, path)),
-            "CHAOS_SKEW_S": str(skew_s),
+            "CHAOS_CLOCK": str(self._clock),
         }
 
     @property
@@ -97,31 +152,33 @@ class Process:
             self.kill()
             return None
 
-    async def ready(self, http: aiohttp.ClientSession, within_s: float = START_S) -> None:
-        """Wait until its probe says 200. Raises NotReady, with its last words."""
-        until_s = monotonic() + within_s
-        while not await self._probed(http):
-            if self.code is not None or monotonic() > until_s:
-                raise NotReady(f"{self.name} is not ready, exit code {self.code}: {self.tail()}")
-            await asyncio.sleep(CHECK_S)
-
-    async def _probed(self, http: aiohttp.ClientSession) -> bool:
-        try:
-            async with http.get(self.probe, timeout=aiohttp.ClientTimeout(2)) as answer:
-                return answer.status == 200
-        except (aiohttp.ClientError, TimeoutError):
-            return False
-
     def complaints(self) -> Iterator[str]:
         """Lines of its log that tell of an error: our own events, and what Python prints."""
+        before = ""
         for line in self.log.read_text(errors="replace").splitlines():
-            if '"level": "error"' in line or line.startswith("Traceback"):
+            told = '"level": "error"' in line or line.startswith("Traceback")
+            if told and not CUT_MEANWHILE.match(before):
                 yield line
-
-    def tail(self) -> str:
-        """The end of its log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+            before = line
 
 
-class NotReady(Exception):
-    """A process did not come up."""
+async def until_ready(place: Place, http: aiohttp.ClientSession, within_s: float = START_S) -> None:
+    """Wait until its probe says 200. Raises NotReady, with its last words."""
+    until_s = monotonic() + within_s
+    while not await _probed(place, http):
+        if place.code is not None or monotonic() > until_s:
+            raise NotReady(f"{place.name} is not ready, exit code {place.code}: {tail(place)}")
+        await asyncio.sleep(CHECK_S)
+
+
+async def _probed(place: Place, http: aiohttp.ClientSession) -> bool:
+    try:
+        async with http.get(place.probe, timeout=aiohttp.ClientTimeout(2)) as answer:
+            return answer.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False
+
+
+def tail(place: Place) -> str:
+    """The end of its log."""
+    return "\n".join(place.log.read_text(errors="replace").splitlines()[-20:])

@@ -6,48 +6,44 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
 import aiohttp
 from redis.exceptions import RedisError
 from tests.chaos.checker import HISTORY, STATE
-from tests.chaos.clients import Load, ended
+from tests.chaos.clients import Load
 from tests.chaos.counters import Counters
+from tests.chaos.expected import note_expected
 from tests.chaos.grants import GrantWatch
 from tests.chaos.history import History
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.ops import numbers
-from tests.chaos.plan import make_plan
-from tests.chaos.stage import ROLES, SETTINGS, Stage, standing
+from tests.chaos.plan import LANES, deal
+from tests.chaos.replies import ended
+from tests.chaos.scene import Scene
+from tests.chaos.stage import Options, Stage, standing
 from tests.chaos.state import dump, leftovers
 
-CLIENTS = 20
-SETTLE_S = 45.0
-DRAIN_S = 20.0
 CHECK_S = 0.2
 STALL_S = 0.3
 READERS = 8
 READ_S = aiohttp.ClientTimeout(10)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """`length_s`: of the faults and the load. `product`: the checkout whose code runs."""
-
-    seed: int
-    length_s: float
-    product: Path
-    only: tuple[str, ...] = ()
-
-
 async def run(folder: Path, options: Options) -> None:
     """Leaves history and final state in `folder`."""
     history = History(folder / HISTORY)
     try:
-        async with standing(folder, options.product, options.seed, history) as stage:
-            history.write("run", seed=options.seed, length_s=options.length_s, **_bounds())
+        async with standing(folder, options, history) as stage:
+            history.write(
+                "run",
+                seed=options.seed,
+                length_s=options.length_s,
+                beside=dict(stage.scene.beside),
+                **_bounds(stage.scene),
+            )
+            await note_expected(stage)
             await _chaos(stage, history, options)
             state = await dump(stage)
     finally:
@@ -55,25 +51,30 @@ async def run(folder: Path, options: Options) -> None:
     (folder / STATE).write_text(json.dumps(state))
 
 
-def _bounds() -> dict[str, int]:
-    return {name: getattr(SETTINGS, name) for name in ("lease_ms", "reclaim_ms", "sweep_ms")}
+def _bounds(scene: Scene) -> dict[str, int]:
+    return {name: getattr(scene.settings, name) for name in ("lease_ms", "reclaim_ms", "sweep_ms")}
 
 
 async def _chaos(stage: Stage, history: History, options: Options) -> None:
-    load = Load(stage.http, stage.replicas, history, options.seed)
+    load, scene = Load(stage, options.seed), stage.scene
     watch = GrantWatch(stage, history)
     nemesis = Nemesis(stage, history, watch)
-    plan = make_plan(options.seed, options.length_s, dict(ROLES), options.only)
     counters = Counters(stage, history)
     async with asyncio.TaskGroup() as always:
         duties = (nemesis.supervise(), counters.watch(), _note_stalls(history))
         tasks = [always.create_task(duty) for duty in duties]
-        clients = [always.create_task(load.client(number)) for number in range(CLIENTS)]
-        lanes = [nemesis.lane(faults) for faults in plan.values()]
+        clients = [always.create_task(load.client(number)) for number in range(scene.clients)]
+        lanes = [
+            nemesis.lane(
+                deal(lane, options.seed, scene.roles, scene.lease_s, options.only),
+                options.length_s,
+            )
+            for lane in LANES
+        ]
         await asyncio.gather(asyncio.sleep(options.length_s), *lanes)
         load.stop.set()
         await stage.heal()
-        await _settle([*clients, always.create_task(watch.finish())])
+        await _settle([*clients, always.create_task(watch.finish())], scene.settle_s)
         await _look_after(stage, history)
         await counters.note()
         for task in tasks:
@@ -91,7 +92,7 @@ async def _note_stalls(history: History) -> None:
 
 async def _look_after(stage: Stage, history: History) -> None:
     """What there is to see once all is healed and nobody asks for anything new."""
-    drained = await _within(DRAIN_S, lambda: _is_drained(stage))
+    drained = await _within(stage.scene.drain_s, lambda: _is_drained(stage))
     history.write("drained", ok=drained)
     await _read_all(stage, history)
     for process in stage.processes.values():
@@ -99,9 +100,9 @@ async def _look_after(stage: Stage, history: History) -> None:
             history.write("logged", name=process.name, line=line)
 
 
-async def _settle(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _settle(tasks: Sequence[asyncio.Task[None]], within_s: float) -> None:
     """Wait for what is under way; who has no end by then gets none."""
-    _, pending = await asyncio.wait(tasks, timeout=SETTLE_S)
+    _, pending = await asyncio.wait(tasks, timeout=within_s)
     for task in pending:
         task.cancel()
     if pending:

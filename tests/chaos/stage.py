@@ -1,4 +1,4 @@
-"""The system under chaos: a server with an AOF, two producers, four workers, one engine."""
+"""The system under chaos: a server with an AOF, two producers, four workers, their engines."""
 
 from __future__ import annotations
 
@@ -6,51 +6,53 @@ import asyncio
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 from redis.asyncio import Redis
+from tests.chaos.engines import VllmPlace
 from tests.chaos.history import History
+from tests.chaos.library_copy import copy_product, other_release, product_in
 from tests.chaos.link import Link
-from tests.chaos.processes import Process
+from tests.chaos.processes import NotReady, Place, Process, until_ready
+from tests.chaos.scene import PRODUCERS, SCENES, WORKERS, Scene
 from tests.servers import Server, start_server
 from tests.vllm.rig import free_port
 
 from forebay_shared.calls import Library, Operator
 from forebay_shared.connect import connect
-from forebay_shared.settings import PoolSettings
 
-SETTINGS = PoolSettings(
-    lease_ms=2_000,
-    renew_ms=500,
-    sweep_ms=250,
-    reclaim_ms=500,
-    worker_ttl_ms=4_000,
-    backoff_ms=100,
-    result_ttl_ms=86_400_000,
-    classes=PoolSettings().classes,
-)
-"""Short leases, with the relations of the defaults; results outlive every run."""
 GRACE_S = 3.0
 SERVE_ON_S = 0.5
-Make = Callable[[str, str, Sequence[str], str], Process]
+Make = Callable[[str, str, Sequence[str], str], Place]
 """Makes a process from name, module, arguments and probe."""
-SLOTS = 8
 SPEED = 0.4
 """Slow engines: what is killed shall hold something, at little cost of processor."""
-# Written before it is answered, unless an fsync is under way: so the file is kept in memory.
-PERSISTENT = ("--appendonly", "yes", "--appendfsync", "everysec")
-ROLES: Mapping[str, tuple[str, ...]] = {
-    "worker": ("w1", "w2", "w3", "w4"),
-    "producer": ("p1", "p2"),
-    "engine": ("e1",),
-}
-"""Workers w1 to w3 have engines of their own inside; w4 stands beside e1."""
+Fsync = Literal["everysec", "always"]
+SPARE_MB = 512
+"""Below so much free memory `/dev/shm` is no place for an append-only file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`length_s`: of the faults and the load. `product`: the checkout whose code runs.
+
+    `fsync`: of the append-only file; with `always` it is on the disk. `mixed`: half of the lives
+    run another release of the product beside it.
+    """
+
+    seed: int
+    length_s: float
+    product: Path
+    scene: Scene = SCENES["sim"]
+    fsync: Fsync = "everysec"
+    mixed: bool = True
+    only: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -58,11 +60,13 @@ class Stage:
     """What runs. `redis` goes to the server directly; the processes go through `links`."""
 
     folder: Path
+    scene: Scene
+    history: History
     server: Server
     redis: Redis
     library: Library
     http: aiohttp.ClientSession
-    processes: dict[str, Process] = field(default_factory=dict)
+    processes: dict[str, Place] = field(default_factory=dict)
     links: dict[str, Link] = field(default_factory=dict)
     replicas: list[str] = field(default_factory=list)
     """Base URLs of the producers."""
@@ -81,8 +85,8 @@ class Stage:
         call: Any = self.redis.execute_command  # has no types
         return await call(command, self.prefix + key, *arguments)
 
-    def role(self, name: str) -> list[Process]:
-        return [self.processes[one] for one in ROLES[name]]
+    def role(self, name: str) -> list[Place]:
+        return [self.processes[one] for one in self.scene.roles[name]]
 
     async def heal(self) -> None:
         """Undo every fault: all processes run and are ready, all links pass."""
@@ -93,7 +97,14 @@ class Stage:
             process.send(signal.SIGCONT)
             if process.code is not None:
                 process.start()
-        await asyncio.gather(*[one.ready(self.http) for one in self.processes.values()])
+        await asyncio.gather(*[self.until_ready(one) for one in self.processes.values()])
+
+    async def until_ready(self, place: Place) -> None:
+        """Wait until it serves; write it down where it does not in time."""
+        try:
+            await until_ready(place, self.http)
+        except NotReady as error:
+            self.history.write("unready", name=place.name, why=str(error))
 
     async def stop(self) -> None:
         for process in self.processes.values():
@@ -105,19 +116,18 @@ class Stage:
 
 
 @asynccontextmanager
-async def standing(
-    folder: Path, product: Path, seed: int, history: History
-) -> AsyncIterator[Stage]:
+async def standing(folder: Path, options: Options, history: History) -> AsyncIterator[Stage]:
     """The whole system, ready; all its processes end with the block."""
-    data = Path(tempfile.mkdtemp(prefix="fb-chaos-", dir=_quick_folder()))
+    data = Path(tempfile.mkdtemp(prefix="fb-chaos-", dir=_data_place(folder, options.fsync)))
     sockets = Path(tempfile.mkdtemp(prefix="fb-", dir="/tmp"))
-    server = start_server(data, extra=PERSISTENT)
-    redis = connect(server.url)
+    server = start_server(data, extra=("--appendonly", "yes", "--appendfsync", options.fsync))
+    redis, scene = connect(server.url), options.scene
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        stage = Stage(folder, server, redis, Library(redis, settings=SETTINGS), http)
+        library = Library(redis, settings=scene.settings)
+        stage = Stage(folder, scene, history, server, redis, library, http)
         try:
-            await stage.library.start()
-            await _set_up(stage, sockets, product, Random(f"{seed}/clocks"), history)
+            await library.start()
+            await _set_up(stage, sockets, options)
             yield stage
         finally:
             await stage.stop()
@@ -125,22 +135,23 @@ async def standing(
             shutil.rmtree(data)
 
 
-def _quick_folder() -> str:
-    """Memory, where there is some: while a disk syncs, the server answers without writing."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else "/tmp"
+def _data_place(folder: Path, fsync: Fsync) -> Path:
+    """The disk where each answer waits for it, else memory, where there is enough.
+
+    While a disk syncs with `everysec`, the server answers without writing, and what it answered
+    then would die with it: that is known and no finding.
+    """
+    memory = Path("/dev/shm")
+    if fsync == "always" or not memory.is_dir():
+        return folder
+    return memory if shutil.disk_usage(memory).free > SPARE_MB << 20 else folder
 
 
-async def _set_up(
-    stage: Stage, sockets: Path, product: Path, dice: Random, history: History
-) -> None:
-    for name in (*ROLES["producer"], *ROLES["worker"]):
+async def _set_up(stage: Stage, sockets: Path, options: Options) -> None:
+    for name in (*PRODUCERS, *WORKERS):
         stage.links[name] = Link(sockets / name, stage.server.url)
         await stage.links[name].open()
-
-    def make(name: str, module: str, arguments: Sequence[str], probe: str) -> Process:
-        log = stage.folder / f"{name}.log"
-        return Process(name, module, arguments, probe, log, product, dice, history)
-
+    make = _maker(stage, options)
     for add in (_add_engines, _add_producers, _add_workers):
         add(stage, make)
     for process in stage.processes.values():
@@ -148,16 +159,35 @@ async def _set_up(
     await stage.heal()
 
 
+def _maker(stage: Stage, options: Options) -> Make:
+    dice = Random(f"{options.seed}/lives")
+    # As it is now, whatever is written in the checkout while this runs.
+    product = copy_product(options.product, stage.folder / "product")
+    products = [product_in(product)]
+    if options.mixed:
+        products.append(other_release(product, stage.folder / "other"))
+
+    def make(name: str, module: str, arguments: Sequence[str], probe: str) -> Place:
+        log = stage.folder / f"{name}.log"
+        return Process(name, module, arguments, probe, log, products, dice, stage.history)
+
+    return make
+
+
 def _add_engines(stage: Stage, make: Make) -> None:
-    for name in ROLES["engine"]:
-        port = free_port()
-        arguments = ["--port", str(port), "--model", "sim", "--speed", str(SPEED)]
-        module = "forebay_worker.engine.sim_http"
-        stage.processes[name] = make(name, module, arguments, f"http://127.0.0.1:{port}/health")
+    for name in stage.scene.engines:
+        if stage.scene.engine == "vllm":
+            place: Place = VllmPlace(name, stage.folder, stage.scene.model, stage.history)
+        else:
+            port = free_port()
+            arguments = ["--port", str(port), "--model", "sim", "--speed", str(SPEED)]
+            module = "forebay_worker.engine.sim_http"
+            place = make(name, module, arguments, f"http://127.0.0.1:{port}/health")
+        stage.processes[name] = place
 
 
 def _add_producers(stage: Stage, make: Make) -> None:
-    for name in ROLES["producer"]:
+    for name in PRODUCERS:
         port = free_port()
         arguments = ["--redis", stage.links[name].url, "--port", str(port)]
         arguments += ["--serve-on", str(SERVE_ON_S), "--grace", str(GRACE_S)]
@@ -167,11 +197,16 @@ def _add_producers(stage: Stage, make: Make) -> None:
 
 
 def _add_workers(stage: Stage, make: Make) -> None:
-    engine = stage.processes["e1"].probe.removesuffix("/health")
-    for name in ROLES["worker"]:
+    for name in WORKERS:
         port = free_port()
-        arguments = ["--redis", stage.links[name].url, "--slots", str(SLOTS)]
-        arguments += ["--engine", engine if name == "w4" else "sim", "--sim-speed", str(SPEED)]
+        arguments = ["--redis", stage.links[name].url, "--slots", str(stage.scene.slots)]
+        arguments += ["--engine", _engine_of(stage, name), "--sim-speed", str(SPEED)]
         arguments += ["--grace", str(GRACE_S), "--admin", f"127.0.0.1:{port}"]
         probe = f"http://127.0.0.1:{port}/readyz"
         stage.processes[name] = make(name, "forebay_worker", arguments, probe)
+
+
+def _engine_of(stage: Stage, worker: str) -> str:
+    """Its base URL, or `sim` for one inside the worker."""
+    beside = stage.scene.beside.get(worker)
+    return stage.processes[beside].probe.removesuffix("/health") if beside else "sim"

@@ -30,6 +30,7 @@ async def dump(stage: Stage) -> Json:
         "kept": await without_ttl(stage, names),
         "inboxes": len(_of(names, "inbox")),
         "dead": await stage.raw("XLEN", "dead"),
+        "libraries": len(await stage.redis.function_list()),
     }
 
 

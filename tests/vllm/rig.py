@@ -107,6 +107,17 @@ class EngineServer:
         """Whether the process that serves HTTP exists."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of the process that serves HTTP; 0 where it was never started or was killed."""
+        return self._process.pid if self._process is not None else 0
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to every process of the group; nothing where it does not run."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
     def stop(self) -> None:
         """Ends the engine in order (SIGTERM), the whole group by force after 15 s."""
         if self.alive():

@@ -1,0 +1,63 @@
+"""From the kill of a worker to the next grant of what it held: reported, and judged."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from tests.chaos.case import Case
+from tests.chaos.history import Event
+from tests.chaos.verdict import Verdict, counted, spread
+
+OUTAGES = ("kill", "pause")
+ENOUGH = 100
+"""Of so many waits the 99th percentile is judged; of fewer it would be their maximum."""
+LATE_S = 20.0
+"""What no slow machine explains: beyond that a single wait is judged."""
+ALIVE, AGAIN, AWAY = (
+    "Redis alive",
+    "Redis alive, crashed before",
+    "Redis away, its absence taken off",
+)
+
+
+def check_grants(case: Case, verdict: Verdict) -> None:
+    """Waits by what befell them, the 99th percentile within lease + sweep where Redis lived.
+
+    Apart: while Redis was away nobody could grant, and the pool keeps quiet for a lease when it is
+    back; a request that has crashed before is a suspect, which a worker takes only beside few.
+    """
+    (run,) = case.by_type["run"]
+    lease_s = run["lease_ms"] / 1000
+    bound_s = lease_s + (run["reclaim_ms"] + run["sweep_ms"]) / 1000
+    waits: dict[str, list[float]] = defaultdict(list)
+    for event in case.by_type["granted"]:
+        away_s = _away_s(case, event, lease_s)
+        name = AWAY if away_s > 0 else AGAIN if event["crashes"] > 1 else ALIVE
+        waits[name].append(round(event["wait_ms"] / 1000 - away_s, 3))
+    for name in (ALIVE, AGAIN, AWAY):
+        limit_s = bound_s + (name == AWAY) * lease_s
+        said = spread(waits[name]) | {"bound": limit_s}
+        verdict.figures[f"next grant after a kill, {name} (s)"] = said
+        few = said["count"] < ENOUGH or name == AGAIN
+        if said["count"] and said["max" if few else "p99"] > limit_s + (LATE_S if few else 0):
+            verdict.wrong("a killed worker's request waited too long", f"{name}: {said}")
+    reasons = [reason for event in case.by_type["granted"] for reason in event["reasons"]]
+    verdict.figures["seen waiting after a kill, for a"] = counted(reasons)
+
+
+def _away_s(case: Case, granted: Event, lease_s: float) -> float:
+    """How long Redis was killed or stopped meanwhile, or could not be reached.
+
+    At least a millisecond where that was shortly before: the pool then keeps quiet for a lease.
+    """
+    until_s = granted["at_s"]
+    from_s = until_s - granted["wait_ms"] / 1000
+    faults = [one for one in case.by_type["fault"] if one["target"] == "redis"]
+    gone = [one for one in faults if one["name"] in OUTAGES] + case.by_type["stalled"]
+    away = [(one["from_s"], one["until_s"]) for one in gone]
+    parts = [
+        min(until_s, end_s) - max(from_s, begin_s)
+        for begin_s, end_s in away
+        if begin_s < until_s and end_s > from_s - lease_s
+    ]
+    return float(sum(max(0.001, part) for part in parts))
