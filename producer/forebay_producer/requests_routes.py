@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forebay_producer.answers import json_answer, raw_answer
-from forebay_producer.assemble import assemble
+from forebay_shared.assemble import assemble
 from forebay_producer.exchange import hang_up
 from forebay_producer.follow import FollowStream
 from forebay_producer.guard import Row, header_map

@@ -14,6 +14,7 @@ from forebay_worker.engine import (
     EngineEvent,
     EngineUnreachable,
     Load,
+    Traits,
 )
 
 Script = Callable[[EngineCall], AsyncGenerator[EngineEvent]]
@@ -38,6 +39,7 @@ class ScriptedEngine:
         self.up = True
         self.calls: list[Call] = []
         self.called = asyncio.Event()
+        self.able = Traits()
         self.loaded = Load(0, 0, 0.0, 0, None, None)
 
     async def start(self) -> None: ...
@@ -69,6 +71,9 @@ class ScriptedEngine:
 
     async def health(self) -> bool:
         return self.up
+
+    def traits(self, model: str) -> Traits:
+        return self.able
 
     async def models(self) -> list[str]:
         if not self.up:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay_shared.records import Envelope
-from forebay_worker.splice import prepare, with_usage
+from forebay_worker.prepare import prepare
+from forebay_worker.splice import with_usage
 
 CHAT = "/v1/chat/completions"
 

@@ -67,14 +67,18 @@ class StreamReader:
     """Reads one stream's chunks as they pass.
 
     `usage_added`: take usage out of what passes. `prompt`: what the prompt counts until the engine
-    states its usage, from the first token on, when the engine has read it.
+    states its usage, from the first token on, when the engine has read it. `before`: what earlier
+    attempts of a stream that goes on have used.
     """
 
-    __slots__ = ("_prompt", "_usage_added", "finish_reason", "has_output", "tokens", "usage")
+    __slots__ = (
+        "_before", "_prompt", "_usage_added", "finish_reason", "has_output", "tokens", "usage",
+    )  # fmt: skip
 
-    def __init__(self, usage_added: bool, prompt: Usage = NOTHING) -> None:
+    def __init__(self, usage_added: bool, prompt: Usage = NOTHING, before: Usage = NOTHING) -> None:
         self._usage_added = usage_added
         self._prompt = prompt
+        self._before = before
         self.usage: Usage | None = None
         self.finish_reason = ""
         self.has_output = False
@@ -93,7 +97,8 @@ class StreamReader:
         """Tokens used up to now: as stated, else one for each chunk that had output."""
         if self.usage is not None:
             return self.usage
-        return Usage(self._prompt.prompt if self.has_output else 0, 0, self.tokens)
+        prompt = self._prompt.prompt if self.has_output or self._before.output else 0
+        return Usage(self._before.prompt or prompt, 0, self._before.output + self.tokens)
 
     def _note_finish(self, reason: str) -> None:
         if self.finish_reason != "abort":

@@ -16,7 +16,7 @@ from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL, ITEMS_PER_CALL
 from forebay_shared.metrics import Metrics
 from forebay_shared.settings import MIB
 from forebay_worker.link import Link
-from forebay_worker.runs import Run, Stop
+from forebay_worker.runs import Run, Stop, weight
 
 FLUSH_S = 0.020
 MOST_FLUSH_S = 0.100
@@ -159,7 +159,7 @@ def _batches(runs: list[Run]) -> list[list[Batched]]:
     room = 0
     for run in filter(_waits, runs):
         chunks = _cut(run)
-        size = sum(len(data) for data, _ in chunks)
+        size = sum(map(weight, chunks))
         if not batches or size > room or len(batches[-1]) == STREAMS_PER_CALL:
             batches.append([])
             room = BYTES_PER_CALL
@@ -173,7 +173,7 @@ def _cut(run: Run) -> list[Kept]:
     chunks: list[Kept] = []
     room = BYTES_PER_CALL
     for chunk in run.chunks[:ITEMS_PER_CALL]:
-        room -= len(chunk[0])
+        room -= weight(chunk)
         if room < 0 and chunks:
             break
         chunks.append(chunk)

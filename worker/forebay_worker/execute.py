@@ -1,7 +1,8 @@
 """One request from its grant to its outcome, as a pipeline of named steps:
 
 decode    the stored bytes become an envelope, or the request has failed
-prepare   the engine call, with what Forebay asks for itself spliced in
+prepare   the engine call, with what Forebay asks for itself spliced in, or the one that goes on
+          after what an earlier attempt has delivered
 relay     the engine's events pass to the client; usage and finish reason are read on the way
 judge     what the engine's end, or its error, means: finished, given back, or dropped
 """
@@ -16,28 +17,19 @@ from forebay_shared.calls.leases import Blame
 from forebay_shared.logs import failure
 from forebay_shared.records import Envelope, Result, Undecodable
 from forebay_worker import outcome as ends
-from forebay_worker.answers import StreamReader, finish_reason_in, guess, usage_in
-from forebay_worker.capacity import Capacity
-from forebay_worker.emit import Emitter, fits
-from forebay_worker.engine import (
-    Answer,
-    Engine,
-    EngineBusy,
-    EngineError,
-    EngineFailed,
-    EngineRejected,
-    EngineUnreachable,
-)
+from forebay_worker.answers import finish_reason_in, guess, usage_in
+from forebay_worker.continuation import compact
+from forebay_worker.emit import Emitter
+from forebay_worker.engine import Answer, Engine, EngineError
+from forebay_worker.judge import Judge, not_again, stopped
 from forebay_worker.outbox import Outbox
 from forebay_worker.outcome import Dropped, Finished, GivenBack, Outcome
-from forebay_worker.pulse import KEY_REFUSALS, Pulse
+from forebay_worker.passage import Passage
+from forebay_worker.prepare import Prepared
+from forebay_worker.resume import Ended, Resume
 from forebay_worker.rules import Rules
 from forebay_worker.runs import NOT_CALLED, Run, Runs, Stop
-from forebay_worker.splice import Prepared, prepare
-from forebay_worker.tail import Tail
 
-ABORTED = "abort"
-"""Finish reason of an engine that was stopped: it looks like an end and is none."""
 STREAM_TYPE = "text/event-stream"
 
 
@@ -55,16 +47,16 @@ class Executor:
         runs: Runs,
         outbox: Outbox,
         emitter: Emitter,
-        pulse: Pulse,
-        capacity: Capacity,
+        resume: Resume,
+        judge: Judge,
     ) -> None:
         self._engine = engine
         self._rules = rules
         self._runs = runs
         self._outbox = outbox
         self._emitter = emitter
-        self._pulse = pulse
-        self._capacity = capacity
+        self._resume = resume
+        self._judge = judge
 
     def start(self, grant: Grant, recalled: bool = False) -> Run:
         """Run a granted request; `recalled`: give it back at once, the worker leaves."""
@@ -100,14 +92,14 @@ class Executor:
             envelope = Envelope.decode(grant.head, grant.body)
         except Undecodable:
             return ends.undecodable()
-        if envelope.stream and run.delivered:
-            return ends.interrupted()
-        prepared = prepare(envelope, grant.request_id)
         try:
             async with asyncio.timeout(max(0, grant.left_ms) / 1000) as deadline:
+                prepared = await self._resume.prepare(run, envelope)
+                if not isinstance(prepared, Prepared):
+                    return self._nothing_to_ask(run, prepared)
                 result = await self._relay(run, prepared)
         except EngineError as error:
-            return await self._judge_error(run, error)
+            return await self._judge.error(run, error)
         except OutputTooLarge:
             run.forget_chunks()
             return ends.too_large()
@@ -118,29 +110,49 @@ class Executor:
             return Dropped()
         finally:
             run.heard_s = NOT_CALLED
-        return await self._judge(run, result)
+        return await self._judge.end(run, result)
+
+    def _nothing_to_ask(self, run: Run, ended: Ended | None) -> Outcome:
+        """What was delivered cannot be gone on with, or was all but its end."""
+        if ended is None:
+            return ends.interrupted()
+        run.usage = ended.usage
+        if ended.body:
+            return Finished(self._assembled(run, ended.finish_reason, ended.body))
+        for chunk in ended.chunks:
+            run.add(chunk)
+        return Finished(self._streamed(run, ended.finish_reason))
 
     async def _relay(self, run: Run, prepared: Prepared) -> Result:
         """Pass the events on; the result as the engine told it."""
-        prompt = guess(run.grant.body)
-        reader, tail = StreamReader(prepared.usage_added, prompt), Tail(prepared.usage_added)
+        passage = Passage(prepared, guess(run.grant.body))
         clock = asyncio.get_running_loop().time
         run.heard_s = clock()
         async with aclosing(self._engine.generate(prepared.call)) as events:
             async for event in events:
                 if isinstance(event, Answer):
-                    self._pulse.worked()
-                    return self._whole(run, event, prepared.call.stream)
+                    self._judge.worked()
+                    return self._whole(run, event, prepared)
                 run.heard_s = clock()
-                self._pass_on(run, reader, tail, event.data)
-        self._pulse.worked()
-        run.usage = reader.so_far()
-        for chunk in tail.rest():
-            run.add(chunk)
-        return Result("done", 200, STREAM_TYPE, finish_reason=reader.finish_reason, usage=run.usage)
+                self._pass_on(run, passage, event.data)
+        self._judge.worked()
+        for chunk, mark in passage.rest():
+            run.add(chunk, mark)
+        if prepared.assembles:
+            return self._assembled(run, passage.finish_reason, compact(passage.whole()))
+        return self._streamed(run, passage.finish_reason)
 
-    def _whole(self, run: Run, answer: Answer, asked_for_stream: bool) -> Result:
-        if asked_for_stream:
+    def _assembled(self, run: Run, finish_reason: str, body: bytes) -> Result:
+        """The whole answer of a request whose client does not stream."""
+        if len(body) > self._rules.settings.result_bytes:
+            raise OutputTooLarge
+        return Result("done", 200, finish_reason=finish_reason, usage=run.usage, body=body)
+
+    def _streamed(self, run: Run, finish_reason: str) -> Result:
+        return Result("done", 200, STREAM_TYPE, finish_reason=finish_reason, usage=run.usage)
+
+    def _whole(self, run: Run, answer: Answer, prepared: Prepared) -> Result:
+        if prepared.call.stream and not prepared.assembles:
             # The client waits for events, and this engine has none.
             return ends.trouble("The engine did not stream its answer.")
         if len(answer.body) > self._rules.settings.result_bytes:
@@ -155,87 +167,19 @@ class Executor:
             body=answer.body,
         )
 
-    def _pass_on(self, run: Run, reader: StreamReader, tail: Tail, data: bytes) -> None:
+    def _pass_on(self, run: Run, passage: Passage, data: bytes) -> None:
         """One chunk. What comes before the first token waits for it: nobody can use it alone."""
-        began = reader.has_output
-        due = tail.push(data, reader.read(data))
-        run.usage = reader.so_far()
+        began = passage.has_output
+        due = passage.push(data)
+        run.usage = passage.usage
         if not due:
             return
-        for chunk in due:
-            run.add(chunk)
+        for chunk, mark in due:
+            run.add(chunk, mark)
+        run.continues = run.continues and not passage.spoiled
         if run.output_bytes > self._rules.settings.result_bytes:
             raise OutputTooLarge
         if began:
             self._emitter.soon(run)
-        elif reader.has_output:
+        elif passage.has_output:
             self._emitter.now(run)
-
-    async def _judge(self, run: Run, result: Result) -> Outcome:
-        """An engine that is being stopped ends its answers with `abort`: that is no success."""
-        if result.finish_reason == ABORTED:
-            return await self._blamed(
-                run, ends.trouble("The engine stopped before its answer was complete.")
-            )
-        return Finished(result)
-
-    async def _judge_error(self, run: Run, error: EngineError) -> Outcome:
-        if isinstance(error, EngineUnreachable | EngineBusy):
-            self._refused(error)
-            return not_again(run, GivenBack(Blame.BLAMELESS, ends.last_words(error)))
-        if isinstance(error, EngineRejected) and error.status in KEY_REFUSALS:
-            return await self._key_refused(error)
-        if isinstance(error, EngineRejected | EngineFailed) and (
-            error.status < 500 or run.delivered
-        ):
-            return ends.refused(error)
-        return await self._blamed(run, ends.last_words(error))
-
-    async def _key_refused(self, error: EngineRejected) -> Outcome:
-        """The key is ours, so no client is to blame or to be told.
-
-        But 403 where the key is let in may be about this very request, and must not go round for
-        ever: that is an attempt.
-        """
-        let_in = await self._pulse.refused_key(error.status)
-        if error.status == 403 and let_in:
-            return GivenBack(Blame.ATTEMPT, ends.last_words(error))
-        return GivenBack(Blame.BLAMELESS, ends.trouble("The engine refused this server's key."))
-
-    async def _blamed(self, run: Run, result: Result) -> Outcome:
-        if run.delivered:
-            return ends.interrupted()  # it cannot be run again, whoever is to blame
-        run.forget_chunks()  # nor shall any be delivered while the engine's health is asked
-        return GivenBack(await self._pulse.blame(), result)
-
-    def _refused(self, error: EngineError) -> None:
-        if self._pulse.refused() and isinstance(error, EngineBusy):
-            self._capacity.refused(self._runs.active - 1)
-
-
-def not_again(run: Run, back: GivenBack) -> Outcome:
-    """Given back, unless a client has seen some of the stream: that cannot be run again."""
-    if not run.delivered:
-        return back
-    if not fits(run):
-        run.forget_chunks()
-    return ends.interrupted()
-
-
-def stopped(run: Run) -> Outcome:
-    """The outcome of a run that was stopped from outside."""
-    match run.stopped:
-        case Stop.RECALLED:
-            back = GivenBack(Blame.BLAMELESS, ends.trouble("The worker was stopped."))
-            return not_again(run, back)
-        case Stop.WEDGED:
-            back = GivenBack(Blame.CRASHED, ends.trouble("The engine stopped answering."))
-            return not_again(run, back)
-        case Stop.LARGE:
-            run.forget_chunks()
-            return ends.too_large()
-        case Stop.GAP:
-            run.forget_chunks()
-            return ends.interrupted()
-        case _:
-            return Dropped()

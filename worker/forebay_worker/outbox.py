@@ -15,7 +15,7 @@ from forebay_shared.metrics import Metrics
 from forebay_shared.records import Result
 from forebay_shared.settings import MIB
 from forebay_worker.outcome import Dropped, Finished, GivenBack, Outcome, interrupted, trouble
-from forebay_worker.runs import Run, Runs
+from forebay_worker.runs import Run, Runs, weight
 from forebay_worker.wake import Wake
 
 BYTES_PER_CALL = MIB
@@ -123,4 +123,4 @@ def _release(run: Run, blame: Blame, result: Result) -> Release:
 
 
 def _size(ending: Ending) -> int:
-    return len(ending.result.body) + sum(len(data) for data, _ in ending.chunks)
+    return len(ending.result.body) + sum(map(weight, ending.chunks))

@@ -6,8 +6,10 @@ import os
 import socket
 
 from forebay_shared.calls import Duties, Leases, Library, Operator
+from forebay_shared.calls.output import Output
 from forebay_shared.connect import connect, connect_blocking
 from forebay_shared.ids import new_process_id
+from forebay_shared.keys import Keys
 from forebay_shared.metrics import Metrics
 from forebay_shared.settings import PoolSettings
 from forebay_worker.bells import BLOCK_S, Bells
@@ -16,16 +18,19 @@ from forebay_worker.control import Control
 from forebay_worker.drain import Drain
 from forebay_worker.emit import Emitter
 from forebay_worker.engine import Engine
+from forebay_worker.eviction import Eviction
 from forebay_worker.execute import Executor
 from forebay_worker.gate import Gate
 from forebay_worker.health import Health
 from forebay_worker.join import Join
+from forebay_worker.judge import Judge
 from forebay_worker.keeper import Keeper
 from forebay_worker.link import Link
 from forebay_worker.options import WorkOptions
 from forebay_worker.outbox import Outbox
 from forebay_worker.pulse import Pulse
 from forebay_worker.registry import Listing, Registry
+from forebay_worker.resume import Resume
 from forebay_worker.rules import Rules
 from forebay_worker.runs import Runs
 from forebay_worker.sweeper import Sweeper
@@ -46,9 +51,10 @@ class Core:
         self.engine = engine
         # One connection each for the take loop, emitter, keeper, sweeper and registry, and some
         # for renewals of more than 100 leases at the same time.
-        self.redis = connect(options.redis, max_connections=16, name=f"worker-{self.id}")
-        self.bells_redis = connect_blocking(options.redis, BLOCK_S, name=f"bells-{self.id}")
-        self.control_redis = connect_blocking(options.redis, BLOCK_S, name=f"control-{self.id}")
+        url, key = options.redis, Keys(options.pool).layout
+        self.redis = connect(url, key=key, max_connections=16, name=f"worker-{self.id}")
+        self.bells_redis = connect_blocking(url, BLOCK_S, key=key, name=f"bells-{self.id}")
+        self.control_redis = connect_blocking(url, BLOCK_S, key=key, name=f"control-{self.id}")
         self.library = Library(self.redis, options.pool, settings)
         self.leases = Leases(self.library)
         self.duties = Duties(self.library)
@@ -79,7 +85,13 @@ class Parts(Core):
         )
         self._make_redis_side()
         self.executor = Executor(
-            engine, self.rules, self.runs, self.outbox, self.emitter, self.pulse, self.capacity
+            engine,
+            self.rules,
+            self.runs,
+            self.outbox,
+            self.emitter,
+            Resume(engine, Output(self.library), self.link, self.metrics),
+            Judge(self.pulse, self.capacity, self.runs),
         )
 
     def _make_redis_side(self) -> None:
@@ -88,6 +100,7 @@ class Parts(Core):
         self.keeper = Keeper(self.id, self.leases, self.rules, self.runs, link, metrics)
         self.sweeper = Sweeper(self.duties, self.rules, link, metrics)
         self.control = Control(self.control_redis, keys, self.id, self.runs, self.drain, link)
+        self.eviction = Eviction(self.redis, link, metrics)
         self.bells = Bells(self.bells_redis, keys, link, self.wake)
         self.taker = Taker(
             self.leases, self.gate, self.outbox, self.bells, self.wake, link, metrics

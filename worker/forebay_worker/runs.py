@@ -11,6 +11,11 @@ from forebay_shared.records import Usage
 NOT_CALLED = float("inf")
 
 
+def weight(chunk: tuple[bytes, bytes]) -> int:
+    """Bytes that a chunk and its mark take in a call."""
+    return len(chunk[0]) + len(chunk[1])
+
+
 class Stop(Enum):
     """Why a run is stopped from outside."""
 
@@ -27,12 +32,12 @@ class Run:
     `chunks` are those that Redis has not confirmed, in order; `offset` counts those before them.
     `offered` is the offset up to which chunks were ever sent, confirmed or not. `heard_s`: when the
     engine last sent something for it, or was called, by the loop's clock; NOT_CALLED while it has
-    nothing to answer.
+    nothing to answer. `continues`: a later attempt can go on after what was delivered.
     """
 
     __slots__ = (
-        "chunk_bytes", "chunks", "ended", "grant", "heard_s", "offered", "offset", "output_bytes",
-        "room", "started", "stopped", "task", "usage",
+        "chunk_bytes", "chunks", "continues", "ended", "grant", "heard_s", "offered", "offset",
+        "output_bytes", "room", "started", "stopped", "task", "usage",
     )  # fmt: skip
 
     def __init__(self, grant: Grant) -> None:
@@ -46,6 +51,7 @@ class Run:
         self.heard_s = NOT_CALLED
         self.room: asyncio.Event | None = None
         self.task: asyncio.Task[None] | None = None
+        self.continues = grant.offset > 0
         self.started = False
         self.ended = False
         self.stopped: Stop | None = None
@@ -59,16 +65,21 @@ class Run:
         """Whether a client may have seen some of the output."""
         return self.offered > 0
 
-    def add(self, chunk: bytes) -> None:
-        """Keep a chunk until Redis has confirmed it."""
-        self.chunks.append((chunk, b""))
-        self.chunk_bytes += len(chunk)
+    @property
+    def stuck(self) -> bool:
+        """Whether it can neither be run again nor be gone on with: given back it would end."""
+        return self.delivered and not self.continues
+
+    def add(self, chunk: bytes, mark: bytes = b"") -> None:
+        """Keep a chunk and its mark until Redis has confirmed them."""
+        self.chunks.append((chunk, mark))
+        self.chunk_bytes += len(chunk) + len(mark)
         self.output_bytes += len(chunk)
 
     def confirm(self, count: int) -> None:
         """The first `count` chunks are in Redis."""
         self.offset += count
-        self.chunk_bytes -= sum(len(data) for data, _ in self.chunks[:count])
+        self.chunk_bytes -= sum(map(weight, self.chunks[:count]))
         del self.chunks[:count]
         if self.room is not None:
             self.room.set()

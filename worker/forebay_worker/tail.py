@@ -4,6 +4,8 @@ Engines state some things about the whole answer once, in its last chunk (vLLM: 
 `system_fingerprint`). Where Forebay asked for usage, the last chunk is one that the client does not
 get; what it states beside usage then goes into the chunk before it, where the client would have
 found it. So a chunk with a finish reason waits for the one that follows.
+
+Chunks travel with their marks.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from forebay_worker.answers import finish_reason_in
 from forebay_worker.members import members
 
+Kept = tuple[bytes, bytes]
 _OWN = frozenset({"id", "object", "created", "model", "choices", "usage"})
 """What every chunk has, or what was asked for."""
 
@@ -22,21 +25,21 @@ class Tail:
 
     def __init__(self, held_back: bool) -> None:
         self._held_back = held_back
-        self._held: bytes | None = None
+        self._held: Kept | None = None
 
-    def push(self, raw: bytes, passed: bytes | None) -> list[bytes]:
+    def push(self, raw: bytes, passed: bytes | None, mark: bytes = b"") -> list[Kept]:
         """What goes to the client now; `passed` is what is left of the engine's `raw` chunk."""
         if not self._held_back:
-            return [] if passed is None else [passed]
+            return [] if passed is None else [(passed, mark)]
         if passed is None:
-            return [with_statements(chunk, raw) for chunk in self.rest()]
+            return [(with_statements(chunk, raw), known) for chunk, known in self.rest()]
         due = self.rest()
         if finish_reason_in(passed):
-            self._held = passed
+            self._held = passed, mark
             return due
-        return [*due, passed]
+        return [*due, (passed, mark)]
 
-    def rest(self) -> list[bytes]:
+    def rest(self) -> list[Kept]:
         """What was held back, when nothing follows."""
         due = [] if self._held is None else [self._held]
         self._held = None

@@ -13,6 +13,7 @@ from forebay_worker.engine.base import (
     EngineRejected,
     EngineUnreachable,
     Load,
+    Traits,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "EngineRejected",
     "EngineUnreachable",
     "Load",
+    "Traits",
 ]

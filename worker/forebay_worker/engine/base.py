@@ -71,6 +71,18 @@ class Load:
     """The engine's own limit of running sequences; None where it does not say."""
 
 
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What an engine can do for one of its models beyond what every engine does."""
+
+    token_ids: bool = False
+    """States the token ids of its texts when asked (`return_token_ids`), takes ids as prompt."""
+    continues_messages: bool = False
+    """Goes on with a chat's last message when asked (`continue_final_message`)."""
+    max_tokens: int | None = None
+    """Most tokens of prompt and text together; None where it does not say."""
+
+
 class Engine(Protocol):
     """A thing that answers OpenAI-shaped calls."""
 
@@ -93,6 +105,9 @@ class Engine(Protocol):
 
     async def models(self) -> list[str]:
         """The ids of the served models. Raises an EngineError."""
+
+    def traits(self, model: str) -> Traits:
+        """What the engine can do for this model, as it said when it last listed its models."""
 
     async def close(self) -> None:
         """Let go of everything; calls that still run end with EngineBroken."""

@@ -29,6 +29,7 @@ from forebay_worker.engine.base import (
     EngineRejected,
     EngineUnreachable,
     Load,
+    Traits,
 )
 from forebay_worker.engine.metrics import parse_load
 from forebay_worker.engine.sse import EventReader
@@ -40,6 +41,9 @@ IDLE_CONNECTION_S = 2.0
 # After [DONE] the server still has to end the body, or the connection cannot serve again.
 BODY_END_S = 0.5
 READ_BUFFER_BYTES = 256 * 1024
+# Whose servers take `return_token_ids` and `continue_final_message`. Others may refuse a request
+# with fields that they do not know, so they are not asked.
+VLLM_OWNERS = frozenset({"vllm", "sim"})
 
 
 class OpenAIEngine:
@@ -57,6 +61,7 @@ class OpenAIEngine:
         self._connect_timeout_s = connect_timeout_s
         self._session: aiohttp.ClientSession | None = None
         self._urls: dict[str, URL] = {}
+        self._traits: dict[str, Traits] = {}
 
     async def start(self) -> None:
         """Open the connection pool; connects to nothing yet."""
@@ -126,9 +131,14 @@ class OpenAIEngine:
             if response.status != 200:
                 raise _error(response.status, content_type, body)
             try:
-                return [str(model["id"]) for model in json.loads(body)["data"]]
-            except (ValueError, KeyError, TypeError) as e:
+                listed = json.loads(body)["data"]
+                self._traits = {str(model["id"]): _traits(model) for model in listed}
+            except (ValueError, KeyError, TypeError, AttributeError) as e:
                 raise EngineFailed(response.status, content_type, body) from e
+        return list(self._traits)
+
+    def traits(self, model: str) -> Traits:
+        return self._traits.get(model, Traits())
 
     @asynccontextmanager
     async def _request(
@@ -162,6 +172,12 @@ def _base(base_url: str) -> str:
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError(f"engine base_url must be http(s)://host[:port], got {base_url!r}")
     return base_url.rstrip("/").removesuffix("/v1")
+
+
+def _traits(model: dict[str, Any]) -> Traits:
+    is_vllm = model.get("owned_by") in VLLM_OWNERS
+    most = model.get("max_model_len")
+    return Traits(is_vllm, is_vllm, most if isinstance(most, int) else None)
 
 
 def _open_socket(info: Any) -> socket.socket:

@@ -31,6 +31,7 @@ from forebay_worker.engine.base import (
     EngineRejected,
     EngineUnreachable,
     Load,
+    Traits,
 )
 from forebay_worker.engine.profile import DEFAULT, PROFILES, Profile
 from forebay_worker.engine.sim_answer import ChunkWriter, TextAnswer
@@ -57,10 +58,8 @@ _READERS: dict[str, _Reader] = {
 }
 # A batch later than this (the process was stopped) starts anew instead of catching up.
 _MOST_LATE_S = 0.1
-# Calls remembered, oldest forgotten first.
-_MOST_CALLS = 100_000
-# An instant stream lets others run every so many tokens.
-_TOKENS_A_TURN = 32
+_MOST_CALLS = 100_000  # remembered, oldest forgotten first
+_TOKENS_A_TURN = 32  # of an instant stream, before others run
 
 
 class SimEngine:
@@ -125,6 +124,9 @@ class SimEngine:
     async def models(self) -> list[str]:
         self._require_alive()
         return list(self._setting.models)
+
+    def traits(self, model: str) -> Traits:
+        return Traits(True, True, self.profile.max_model_len)
 
     async def load(self) -> Load:
         self._require_alive()
@@ -229,7 +231,7 @@ class SimEngine:
 
     def _require_alive(self) -> None:
         if not self._alive:
-            raise EngineUnreachable("the simulated engine is not running")
+            raise EngineUnreachable("the engine is not running")
 
 
 def _answer(request: TextRequest | PoolingRequest, deltas: list[Delta]) -> Answer:

@@ -60,8 +60,10 @@ class SimApp:
         if path == "/health":
             return Answer(200 if await engine.health() else 503, "text/plain", b"")
         if path == "/v1/models":
+            most = engine.profile.max_model_len
             models = [
-                {"id": m, "object": "model", "owned_by": "sim"} for m in await engine.models()
+                {"id": m, "object": "model", "owned_by": "sim", "max_model_len": most}
+                for m in await engine.models()
             ]
             return Answer(200, _JSON, compact_json({"object": "list", "data": models}))
         if path == "/metrics":

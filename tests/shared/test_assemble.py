@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from forebay_producer.assemble import assemble
+from forebay_shared.assemble import assemble
 
 
 def chat(delta: dict[str, Any], index: int = 0, **more: Any) -> bytes:

@@ -1,0 +1,77 @@
+"""What earlier attempts have delivered of a request, read back from Redis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from forebay_shared.calls.output import Emitted
+from forebay_worker.marks import SPOILED, read_mark
+
+Page = Callable[[int, int], Awaitable[Sequence[Emitted]]]
+
+
+@dataclass(slots=True)
+class Delivered:
+    """Chunks that a client may have seen.
+
+    `prompt` and `ids`: token ids of the prompt and of the text, where every text has its mark
+    (`marked`). `template`: a chunk whose fields all chunks share. `pieces`: chunks with text.
+    `finish_reason`: empty where the text has not ended. `usage_told`: the usage was delivered too.
+    """
+
+    events: list[bytes] = field(default_factory=list)
+    prompt: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    text: str = ""
+    pieces: int = 0
+    template: dict[str, Any] = field(default_factory=dict)
+    finish_reason: str = ""
+    usage_told: bool = False
+    marked: bool = True
+    ends_marked: bool = True
+    spoiled: bool = False
+
+    def add(self, event: bytes, mark: bytes) -> None:
+        """Note the next chunk. One that cannot be read spoils all."""
+        self.events.append(event)
+        try:
+            chunk = json.loads(event)
+            text = self._read(chunk)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self.spoiled = True
+            return
+        self.spoiled = self.spoiled or mark == SPOILED
+        self.ends_marked = bool(mark)
+        if text:
+            self.pieces += 1
+            self.text += text
+            self.marked = self.marked and bool(mark)
+        if mark and not self.spoiled:
+            prompt, ids = read_mark(mark)
+            self.prompt = self.prompt or prompt
+            self.ids += ids
+
+    def _read(self, chunk: dict[str, Any]) -> str:
+        if not chunk["choices"]:
+            self.usage_told = self.usage_told or bool(chunk.get("usage"))
+            return ""
+        (choice,) = chunk["choices"]
+        self.template = chunk
+        self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        text = choice["delta"].get("content") if "delta" in choice else choice["text"]
+        return text or ""
+
+
+async def read_delivered(page: Page, offset: int) -> Delivered | None:
+    """The first `offset` chunks; None where Redis has lost some. Raises what `page` does."""
+    delivered = Delivered()
+    while len(delivered.events) < offset:
+        rows = await page(len(delivered.events), offset)
+        if not rows:
+            return None
+        for event, mark in rows:
+            delivered.add(event, mark)
+    return delivered

@@ -1,0 +1,101 @@
+"""Going on with what earlier attempts have begun: reads it back and says how.
+
+A client that has seen some of a stream gets one clean text: the rest of it, exactly, or one error
+event. It never gets the beginning again, nor a second text after the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from forebay_shared.assemble import assemble
+from forebay_shared.calls.output import Output
+from forebay_shared.logs import event
+from forebay_shared.metrics import Metrics
+from forebay_shared.records import Envelope, Usage
+from forebay_worker.continuation import Rewriter, compact
+from forebay_worker.delivered import Delivered, read_delivered
+from forebay_worker.engine import Engine
+from forebay_worker.link import Link
+from forebay_worker.prepare import Prepared, asks_usage, go_on, prepare
+from forebay_worker.resumable import Body, resumable
+from forebay_worker.runs import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A text that had been delivered whole: `chunks` are what was to follow it, `body` the answer
+    where the client does not stream."""
+
+    finish_reason: str
+    usage: Usage
+    chunks: list[bytes]
+    body: bytes = b""
+
+
+class Resume:
+    """Prepares the engine call of each run, the first as well as those that go on."""
+
+    def __init__(self, engine: Engine, output: Output, link: Link, metrics: Metrics) -> None:
+        self._engine = engine
+        self._output = output
+        self._link = link
+        self._metrics = metrics
+
+    async def prepare(self, run: Run, envelope: Envelope) -> Prepared | Ended | None:
+        """The call to make; Ended where only the end is missing, None where none can be exact."""
+        plan = resumable(envelope) if envelope.stream or envelope.progress else None
+        if run.grant.offset:
+            return await self._go_on(run, envelope, plan)
+        traits = self._engine.traits(envelope.model)
+        prepared = prepare(envelope, run.grant.request_id, plan, traits)
+        run.continues = prepared.continues
+        return prepared
+
+    async def _go_on(
+        self, run: Run, envelope: Envelope, plan: Body | None
+    ) -> Prepared | Ended | None:
+        # Of a request that does not stream nobody has seen anything: it can always begin anew.
+        run.continues = not envelope.stream
+        found = None if plan is None else await self._found(run, envelope, plan)
+        if isinstance(found, Prepared):
+            run.continues = True
+            event("resume", id=run.grant.request_id, offset=run.grant.offset)
+            self._metrics.count("forebay_resumed_total")
+        if found is None and not envelope.stream:
+            return prepare(envelope, run.grant.request_id)
+        return found
+
+    async def _found(self, run: Run, envelope: Envelope, plan: Body) -> Prepared | Ended | None:
+        delivered = await self._read(run)
+        if delivered is None or delivered.spoiled:
+            return None
+        if delivered.finish_reason:
+            return _ended(envelope, plan, delivered)
+        traits = self._engine.traits(envelope.model)
+        return go_on(envelope, run.grant.request_id, plan, delivered, traits)
+
+    async def _read(self, run: Run) -> Delivered | None:
+        request_id = run.grant.request_id
+
+        async def page(after: int, until: int) -> list[tuple[bytes, bytes]]:
+            read = partial(self._output.page, request_id, after, until)
+            return await self._link.until_answered("output", read)
+
+        return await read_delivered(page, run.grant.offset)
+
+
+def _ended(envelope: Envelope, plan: Body, delivered: Delivered) -> Ended | None:
+    """The end of a text that was delivered whole before its worker was gone."""
+    exact = delivered.marked and bool(delivered.prompt)
+    usage = Usage(output=delivered.pieces)
+    if exact:
+        usage = Usage(prompt=len(delivered.prompt), output=len(delivered.ids))
+    chunks: list[bytes] = []
+    if asks_usage(plan) and not delivered.usage_told:
+        if not exact:
+            return None  # the client would be told numbers that are not true
+        chunks.append(Rewriter(delivered.template, usage).usage_chunk())
+    body = b"" if envelope.stream else compact(assemble(delivered.events) or {})
+    return Ended(delivered.finish_reason, usage, chunks, body)
