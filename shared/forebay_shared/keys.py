@@ -12,6 +12,9 @@ from dataclasses import dataclass
 POOLS = "fb:pools"
 """zset, pool → heartbeat (s since 1970, for people only). By workers. No TTL; own slot."""
 
+EVERY = "fb:*"
+"""Pattern of all keys of all pools, for ACL users."""
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -21,6 +24,11 @@ class Keys:
 
     def _key(self, name: str) -> str:
         return f"fb:{{{self.pool}}}:{name}"
+
+    @property
+    def every(self) -> str:
+        """Pattern of all keys of this pool, for SCAN and ACL users."""
+        return self._key("*")
 
     @property
     def layout(self) -> str:
