@@ -19,8 +19,9 @@ _INNER = re.compile(r"redis\.p?call\(\s*'([A-Z]+)'(?:,\s*'([A-Z]+)')?")
 _PROBE = re.compile(r"\{'([A-Z]+)'[,}]")
 _CONTAINERS = ("XGROUP", "XINFO")
 
-ALWAYS = ("client|setname", "fcall", "ping", "select")
-"""Functions, and what the client sends by itself: its name, health checks, a URL's database."""
+ALWAYS = ("client|setname", "cluster|slots", "fcall", "ping", "select")
+"""Functions, and what the client sends by itself: its name, where a cluster has a slot, health
+checks, a URL's database."""
 
 OPERATOR = (
     "client|list",
@@ -41,6 +42,7 @@ def probes(keys: Keys) -> dict[str, Command]:
         "info": ("INFO", "memory"),
         "pexpire": ("PEXPIRE", keys.never, 1000),
         "time": ("TIME",),
+        "wait": ("WAIT", 0, 1),
         "xadd": ("XADD", keys.never, "NOMKSTREAM", "*", "a", "1"),
         "xread": ("XREAD", "COUNT", 1, "STREAMS", keys.never, "0"),
         "zadd": ("ZADD", POOLS, "XX", 0, "-"),

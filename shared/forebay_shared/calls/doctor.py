@@ -58,11 +58,10 @@ class Doctor:
         """What the pool's identities are judged by."""
         return Counts.read(json.loads(await self._library.call("counts")))
 
-    async def leaked(self, keys: Sequence[str]) -> dict[str, str]:
+    async def leaked(self, keys: Sequence[bytes]) -> dict[bytes, str]:
         """Of up to 100 whole key names of this pool those that nobody needs, and why."""
         flat = await self._library.call("leaked", len(keys), *keys)
-        words = [word.decode(errors="replace") for word in flat]
-        return dict(zip(words[::2], words[1::2], strict=True))
+        return {key: why.decode() for key, why in zip(flat[::2], flat[1::2], strict=True)}
 
     async def lacking(self) -> list[str]:
         """The ACL rules that this user lacks to call the library: `+command`, `~pattern`."""

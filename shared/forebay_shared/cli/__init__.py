@@ -20,6 +20,9 @@ COMMANDS = {
     "status": LazyCommand(
         "forebay_shared.cli.status:status", "Show what waits and runs, and where."
     ),
+    "doctor": LazyCommand(
+        "forebay_shared.cli.doctor.command:doctor", "Check Redis and the pools; print ACL users."
+    ),
     "pause": LazyCommand("forebay_shared.cli.switch:pause", "Give workers nothing new."),
     "resume": LazyCommand("forebay_shared.cli.switch:resume", "End a pause."),
     "drain": LazyCommand(
