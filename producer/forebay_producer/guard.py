@@ -12,7 +12,7 @@ from starlette.responses import Response
 from forebay_producer.answers import error_answer, raw_answer, redis_away_error
 from forebay_producer.bodies import ClientGone, UploadTimeout
 from forebay_shared import logs
-from forebay_shared.connect import redis_away, redis_full
+from forebay_shared.connect import Unconfirmed, redis_away, redis_full
 from forebay_shared.errors import ForebayError, InvalidRequest, NotFound, Refused
 from forebay_shared.metrics import Metrics
 
@@ -46,6 +46,8 @@ def judged(error: Exception) -> ForebayError:
         return error
     if redis_full(error):
         return redis_away_error("The queue's memory is full; come back soon.")
+    if isinstance(error, Unconfirmed):
+        return redis_away_error("The queue could not copy the request in time; repeat it soon.")
     if redis_away(error):
         return redis_away_error()
     logs.failure("unexpected", error)

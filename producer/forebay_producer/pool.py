@@ -17,6 +17,10 @@ from forebay_producer.reader import Left, Reader
 from forebay_producer.supervise import end_tasks, keep_up
 from forebay_shared import logs
 from forebay_shared.calls import Duties, Intake, Library, Operator
+from forebay_shared.calls.replicated import Replicated
+from forebay_shared.calls.start import start_library
+from forebay_shared.connect import at
+from forebay_shared.keys import Keys
 from forebay_shared.metrics import Metrics
 from forebay_shared.settings import PoolSettings
 
@@ -40,6 +44,7 @@ class Pool:
         self.ready = False
         self._settings_refused = ""
         """Why the stored settings could not be read at the last look; the old ones hold then."""
+        redis, blocking = (at(one, Keys(name).layout) for one in (redis, blocking))
         self.redis = redis
         self._blocking = blocking
         self._metrics = metrics
@@ -50,7 +55,8 @@ class Pool:
         # Admits, replies and the inbox have one call out at a time each. On connections of their
         # own they are spared the pool's hand-over, a third of a call's cost in this process.
         self._own = [redis.client(), redis.client(), blocking.client()]
-        admitting, replying = (Intake(Library(client, name)) for client in self._own[:2])
+        replicated = Replicated(self._own[0], name, None, lambda: self.settings)
+        admitting, replying = Intake(replicated), Intake(Library(self._own[1], name))
         self._news = News(redis, self._own[2], self._library.keys, replica, timings)
         self.inbox = Inbox(replying, self._news, timings, metrics)
         # By the connection of replies: one that is out can not add this replica's inbox again
@@ -60,7 +66,7 @@ class Pool:
 
     async def start(self) -> None:
         """Load the library, make the inbox. Raises Unusable, or what Redis raises."""
-        await self._library.start()
+        await start_library(self._library)
         await self._news.renew()
         await self.refresh()
         self.ready = True

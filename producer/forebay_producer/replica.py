@@ -17,10 +17,12 @@ from forebay_producer.pool import Pool
 from forebay_producer.reader import Left
 from forebay_producer.supervise import end_tasks, keep_up
 from forebay_shared import keys, logs
-from forebay_shared.connect import connect, connect_blocking, login_refused
+from forebay_shared.connect import connect, connect_blocking, why_unusable
 from forebay_shared.errors import ModelNotFound, Unusable
+from forebay_shared.eviction import NEVER, EvictionWatch
 from forebay_shared.ids import new_process_id, pool_of
 from forebay_shared.metrics import Metrics
+from forebay_shared.names import client_name
 
 _USUAL_POOL = "default"
 _LOOK_EVERY_S = 0.1
@@ -29,7 +31,7 @@ _LOOK_EVERY_S = 0.1
 
 def _is_lasting(error: Exception) -> bool:
     """Whether Redis answers so until somebody changes its users, the URL or what is stored."""
-    return isinstance(error, Unusable | NoPermissionError) or login_refused(error)
+    return isinstance(error, Unusable | NoPermissionError) or bool(why_unusable(error))
 
 
 class Replica:
@@ -47,10 +49,10 @@ class Replica:
         self._was_ready = False
         self.pools: dict[str, Pool] = {}
         self._id = new_process_id()
-        self._redis = connect(options.redis_url, name=f"forebay-producer-{self._id}")
+        self._redis = connect(options.redis_url, name=client_name("forebay-producer", self._id))
         self._redis_full = False
         self._answered_s = -math.inf
-        self._warned_policy = ""
+        self._eviction = EvictionWatch(self.metrics)
         self._looking = asyncio.Lock()
         self._looked_s = 0.0
         self._next_look: asyncio.Task[None] | None = None
@@ -83,7 +85,7 @@ class Replica:
         except Exception as error:
             if self._was_ready or not _is_lasting(error):
                 raise
-            self.why_unusable = str(error)
+            self.why_unusable = why_unusable(error) or str(error)
             self.unusable.set()
             await asyncio.Event().wait()  # until this process ends: no try is worth a log line
         self._was_ready = self._was_ready or self.is_ready()
@@ -115,7 +117,8 @@ class Replica:
     async def refresh(self) -> None:
         """Read memory, pools, models, settings and changed keys again. Raises what Redis raises."""
         async with self._looking:
-            self._judge_memory(await self._redis.info("memory"))
+            servers = {self._redis, *(pool.redis for pool in self.pools.values())}
+            self._judge_memory([await one.info("memory") for one in servers])
             if not self.options.pools:
                 await self._discover()
             for pool in self.pools.values():
@@ -131,13 +134,13 @@ class Replica:
             if name not in self.pools:
                 self._add(name)
 
-    def _judge_memory(self, memory: dict[str, object]) -> None:
+    def _judge_memory(self, servers: list[dict[str, object]]) -> None:
+        self._redis_full = any(map(self._is_full, servers))
+        self._eviction.look(max(servers, key=lambda one: one.get("maxmemory_policy") != NEVER))
+
+    def _is_full(self, memory: dict[str, object]) -> bool:
         used, most = int(str(memory["used_memory"])), int(str(memory["maxmemory"]))
-        self._redis_full = most > 0 and used >= self.timings.full_share * most
-        policy = str(memory.get("maxmemory_policy", ""))
-        if most > 0 and policy != "noeviction" and policy != self._warned_policy:
-            logs.event("redis_evicts", 30, policy=policy, want="noeviction")
-        self._warned_policy = policy
+        return most > 0 and used >= self.timings.full_share * most
 
     def _reread_keys(self) -> None:
         try:

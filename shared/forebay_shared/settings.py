@@ -107,6 +107,11 @@ class PoolSettings(_Frozen):
     dead_bytes: int = Field(default=64 * MIB, ge=1)
     """Bounds of the dead letters; the oldest go first."""
 
+    wait_replicas: int = Field(default=0, ge=0)
+    """A request counts as accepted, and its end as written, once so many replicas have it."""
+    wait_ms: int = Field(default=1_000, ge=1, le=4_000)
+    """Longest wait for them at a time; clients of Redis give up after 5 s."""
+
     sync_deadline_ms: int = Field(default=600_000, ge=1)
     async_deadline_ms: int = Field(default=86_400_000, ge=1)
     """Deadlines where the client names none."""

@@ -14,9 +14,9 @@ from tests.servers import Server, start_server, wait_blocked
 from forebay_shared.connect import (
     connect,
     connect_blocking,
-    login_refused,
     redis_away,
     redis_full,
+    why_unusable,
 )
 
 pytestmark = pytest.mark.anyio
@@ -174,7 +174,7 @@ async def test_wrong_password_is_told_apart(tmp_path: Path) -> None:
             error = await raised(client.ping())
         async with connect(server.url.replace("unix://", "unix://:right@")) as client:
             assert await client.ping()
-    assert login_refused(error) and redis_away(error)
-    assert login_refused(exceptions.AuthenticationError("as over TCP"))
-    assert not login_refused(exceptions.ConnectionError("reset"))
+    assert why_unusable(error) == "it refused user or password" and redis_away(error)
+    assert why_unusable(exceptions.AuthenticationError("as over TCP"))
+    assert not why_unusable(exceptions.ConnectionError("reset"))
     assert "wrong@" not in str(error)

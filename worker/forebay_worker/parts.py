@@ -7,10 +7,13 @@ import socket
 
 from forebay_shared.calls import Duties, Leases, Library, Operator
 from forebay_shared.calls.output import Output
+from forebay_shared.calls.replicated import Replicated
 from forebay_shared.connect import connect, connect_blocking
 from forebay_shared.ids import new_process_id
 from forebay_shared.keys import Keys
+from forebay_shared.library import LIBRARY_NAME
 from forebay_shared.metrics import Metrics
+from forebay_shared.names import client_name
 from forebay_shared.settings import PoolSettings
 from forebay_worker.bells import BLOCK_S, Bells
 from forebay_worker.capacity import Capacity
@@ -52,11 +55,13 @@ class Core:
         # One connection each for the take loop, emitter, keeper, sweeper and registry, and some
         # for renewals of more than 100 leases at the same time.
         url, key = options.redis, Keys(options.pool).layout
-        self.redis = connect(url, key=key, max_connections=16, name=f"worker-{self.id}")
+        self.redis = connect(url, key=key, max_connections=16, name=client_name("worker", self.id))
         self.bells_redis = connect_blocking(url, BLOCK_S, key=key, name=f"bells-{self.id}")
         self.control_redis = connect_blocking(url, BLOCK_S, key=key, name=f"control-{self.id}")
         self.library = Library(self.redis, options.pool, settings)
-        self.leases = Leases(self.library)
+        self.leases = Leases(
+            Replicated(self.redis, options.pool, settings, lambda: self.rules.settings)
+        )
         self.duties = Duties(self.library)
         self.wake = Wake()
         self.operator = Operator(self.library)
@@ -113,4 +118,5 @@ class Parts(Core):
 
     def _about(self) -> dict[str, str]:
         kind = "sim" if self.options.engine == "sim" else "openai"
-        return {"engine": kind, "host": socket.gethostname(), "pid": str(os.getpid())}
+        about = {"engine": kind, "host": socket.gethostname(), "pid": str(os.getpid())}
+        return about | {"library": LIBRARY_NAME}

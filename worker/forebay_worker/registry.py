@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from forebay_shared.calls import Duties
 from forebay_shared.calls.duties import Registration
 from forebay_shared.calls.library import ITEMS_PER_CALL
+from forebay_shared.connect import at
 from forebay_shared.keys import POOLS
 from forebay_worker.drain import Drain
 from forebay_worker.engine import Engine, EngineError
@@ -75,7 +76,7 @@ class Registry:
         link: Link,
     ) -> None:
         self._duties = duties
-        self._redis = redis
+        self._pools = at(redis, POOLS)
         self._pool = pool
         self._listing = listing
         self._drain = drain
@@ -114,4 +115,4 @@ class Registry:
             epoch = await self._link.ask("register", lambda: self._duties.register(one))
         if epoch != self._rules.epoch:
             await self._link.ask("settings", self._rules.read)
-        await self._redis.zadd(POOLS, {self._pool: time.time()})
+        await self._pools.zadd(POOLS, {self._pool: time.time()})

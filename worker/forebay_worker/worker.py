@@ -24,7 +24,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 from forebay_shared.calls import Grant
-from forebay_shared.connect import login_refused, redis_away, safe_url
+from forebay_shared.calls.start import start_library
+from forebay_shared.connect import redis_away, safe_url, why_unusable
 from forebay_shared.errors import Unusable
 from forebay_shared.logs import event, failure
 from forebay_shared.settings import PoolSettings
@@ -112,6 +113,7 @@ class Worker(Parts):
             ("sweep", self.sweeper.once),
             ("watch", self.watch.once),
             ("register", self.registry.once),
+            ("eviction", self.eviction.once),
             ("take", self.taker.once),
         ]
 
@@ -120,11 +122,11 @@ class Worker(Parts):
         backoff = Backoff()
         while True:
             try:
-                return await self.link.ask("start", self.library.start)
+                return await self.link.ask("start", lambda: start_library(self.library))
             except Exception as error:
-                if login_refused(error):
+                if why := why_unusable(error):
                     where = safe_url(self.options.redis)
-                    raise Unusable(f"{where} refused user or password") from None
+                    raise Unusable(f"{where} cannot be used: {why}") from None
                 if not redis_away(error):
                     raise
                 await asyncio.sleep(backoff.next_s())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
+from forebay_shared.connect import at, each_primary, redis_away
 from forebay_shared.errors import CommandsRefused, LayoutMismatch
 from forebay_shared.keys import Keys
 from forebay_shared.library import LIBRARY_NAME, function_name, source
@@ -25,17 +25,18 @@ _REPAIRS = 2
 class Library:
     """Calls functions of the library for one pool, loading it where it is missing.
 
-    A call that finds the library or the pool's layout missing (new server, FUNCTION FLUSH,
-    FLUSHALL) repairs that and is repeated. Other errors go to the caller; whether Redis is
-    away is judged by `forebay_shared.connect.redis_away`.
+    `redis` is `at` the server that has the pool, whichever slot of a cluster it was made for. A
+    call that finds the library or the pool's layout missing (new server, FUNCTION FLUSH,
+    FLUSHALL, a slot that moved) repairs that and is repeated. Other errors go to the caller;
+    whether Redis is away is judged by `forebay_shared.connect.redis_away`.
     """
 
     def __init__(
         self, redis: Redis, pool: str = "default", settings: PoolSettings | None = None
     ) -> None:
-        self.redis = redis
         self.pool = pool
         self.keys = Keys(pool)
+        self.redis = at(redis, self.keys.layout)
         self._defaults = settings or PoolSettings()
 
     async def start(self) -> None:
@@ -48,6 +49,7 @@ class Library:
             await self.call("selftest")
         except ResponseError as error:
             raise CommandsRefused(f"the library cannot work as this user: {error}") from error
+        await self._load_everywhere()
 
     async def call(self, step: str, *arguments: Argument) -> Any:
         """Call the function of `step`; its raw reply.
@@ -56,12 +58,12 @@ class Library:
         """
         for _ in range(_REPAIRS):
             try:
-                return await self._fcall(step, arguments)
+                return await self._fcall(step, *arguments)
             except ResponseError as error:
                 await self._repair(error)
-        return await self._fcall(step, arguments)
+        return await self._fcall(step, *arguments)
 
-    async def _fcall(self, step: str, arguments: Sequence[Argument]) -> Any:
+    async def _fcall(self, step: str, *arguments: Argument) -> Any:
         return await self.redis.fcall(
             function_name(step), 2, self.keys.layout, self.keys.never, *arguments
         )
@@ -71,17 +73,30 @@ class Library:
         if "Function not found" in text:
             await self._load()
         elif text.startswith("NOLAYOUT"):
-            await self._fcall("found", [self._defaults.stored()])
+            await self._fcall("found", self._defaults.stored())
         elif text.startswith("LAYOUT"):
             raise LayoutMismatch(text) from error
         else:
             raise error
 
-    async def _load(self) -> None:
+    async def _load(self, redis: Redis | None = None) -> None:
         try:
-            await self.redis.function_load(source())
+            await (redis or self.redis).function_load(source())
         except ResponseError as error:
             if "already exists" not in str(error):
+                raise
+
+    async def _load_everywhere(self) -> None:
+        """Load it on the other primaries of a cluster too, for the day when the slot moves there.
+
+        Left for that day where one is away, or this user may not load: an operator does it then.
+        """
+        try:
+            async for primary in each_primary(self.redis):
+                if primary is not self.redis:
+                    await self._load(primary)
+        except RedisError as error:
+            if not (redis_away(error) or isinstance(error, NoPermissionError)):
                 raise
 
     @property

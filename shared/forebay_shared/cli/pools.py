@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from forebay_shared.calls import Library
 from forebay_shared.cli.redis_place import open_redis
 from forebay_shared.cli.terminal import Problem
+from forebay_shared.connect import at
 from forebay_shared.keys import POOLS, Keys
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -35,7 +36,8 @@ async def known_pools(redis: Redis) -> list[str]:
 async def find_pool(redis: Redis, name: str) -> Library:
     """The pool of this name. Raises Problem where there is none; it is not founded then."""
     # Asked first, since a call founds a pool that it does not find.
-    if not await redis.exists(Keys(name).layout):
+    layout = Keys(name).layout
+    if not await at(redis, layout).exists(layout):
         known = ", ".join(await known_pools(redis))
         raise Problem(f"there is no pool {name!r} in this Redis; there are: {known}")
     return Library(redis, name)

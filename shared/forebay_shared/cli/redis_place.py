@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from forebay_shared.cli.terminal import Problem
-from forebay_shared.connect import connect, login_refused, redis_away, safe_url
+from forebay_shared.connect import connect, redis_away, safe_url, why_unusable
 from forebay_shared.embedded import running_url
 from forebay_shared.errors import Unusable
 
@@ -30,8 +30,8 @@ def redis_options(command: _Command) -> _Command:
         "--redis",
         "redis_url",
         envvar="FOREBAY_REDIS",
-        help="redis://, rediss:// or unix:// URL.  [env var: FOREBAY_REDIS; default: the embedded "
-        "server of `forebay up`]",
+        help="redis://, rediss://, unix://, redis+cluster:// or redis+sentinel:// URL.  "
+        "[env var: FOREBAY_REDIS; default: the embedded server of `forebay up`]",
     )
     return url(state(command))
 
@@ -66,8 +66,8 @@ async def open_redis(url: str) -> AsyncIterator[Redis]:
 
 
 def _told(url: str, error: RedisError) -> Problem:
-    if login_refused(error):
-        return Problem(f"{safe_url(url)} refused the user or password; mend them in the URL")
+    if why := why_unusable(error):
+        return Problem(f"{safe_url(url)} cannot be used: {why}")
     if redis_away(error):
         return Problem(f"Redis at {safe_url(url)} does not answer; is it running?")
     return Problem(f"Redis at {safe_url(url)} refused the call: {error}")

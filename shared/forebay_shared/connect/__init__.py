@@ -30,7 +30,6 @@ from forebay_shared.connect.address import Address, Kind, read_url, safe_url
 from forebay_shared.connect.follow import FollowingPool
 from forebay_shared.connect.judge import (
     Unconfirmed,
-    login_refused,
     redis_away,
     redis_full,
     why_unusable,
@@ -39,7 +38,7 @@ from forebay_shared.keys import POOLS
 
 __all__ = [
     "BLOCK_MARGIN_S", "RESP", "Unconfirmed", "at", "connect", "connect_blocking", "each_primary",
-    "login_refused", "redis_away", "redis_full", "safe_url", "why_unusable",
+    "redis_away", "redis_full", "safe_url", "why_unusable",
 ]  # fmt: skip
 
 RESP = 2

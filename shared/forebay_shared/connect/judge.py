@@ -60,20 +60,17 @@ def redis_full(exc: BaseException) -> bool:
     return isinstance(exc, exceptions.OutOfMemoryError) or _code(exc) == "OOM"
 
 
-def login_refused(exc: BaseException) -> bool:
-    """Whether the password or user is wrong. `redis_away` is true as well: a running process
-    keeps what it holds and waits for the operator, a starting one had better say so and end."""
-    # redis-py wraps what goes wrong while it connects, and so do we.
-    return any(isinstance(one, _LOGIN) for one in _chain(exc))
-
-
 def why_unusable(exc: BaseException) -> str:
     """What the operator must mend before Redis can serve this process; empty for anything else.
 
     A wrong user or password, certificates that do not fit, a URL of another kind than what answers.
-    As with `login_refused` a running process waits, a starting one ends.
+    `redis_away` is mostly true as well: a running process keeps what it holds and waits for the
+    operator, a starting one had better say so and end.
     """
+    # redis-py wraps what goes wrong while it connects, and so do we.
     for one in _chain(exc):
+        if isinstance(one, Moved):
+            return ""
         if isinstance(one, _LOGIN):
             return "it refused user or password"
         if isinstance(one, WrongPlace):

@@ -161,7 +161,7 @@ async def _ask_cluster(address: Address, node: Node) -> Places:
 
 
 async def _asked(address: Address, node: Node, command: Sequence[str], what: str) -> Any:
-    """One question on a connection of its own. Raises RedisError; WrongPlace where `what` is not."""
+    """One question on a connection of its own. Raises RedisError; WrongPlace if it is no `what`."""
     options = {"connection_class": Connection, "protocol": 2, "driver_info": None, **address.asking}
     make = options.pop("connection_class")
     limits = {"socket_timeout": ASK_TIMEOUT_S, "socket_connect_timeout": ASK_TIMEOUT_S}
