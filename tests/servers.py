@@ -31,6 +31,7 @@ class Server:
         self.log = log
         self._command = command
         self._private = private
+        self._paused = False
         self._process = self._start()
 
     @property
@@ -38,8 +39,9 @@ class Server:
         return self._process.pid
 
     @property
-    def alive(self) -> bool:
-        return self._process.alive
+    def running(self) -> bool:
+        """Whether the process exists and is not paused."""
+        return self._process.alive and not self._paused
 
     def _start(self, extra: Sequence[str] = ()) -> ServerProcess:
         process = ServerProcess([*self._command, *extra], self.log)
@@ -69,9 +71,11 @@ class Server:
     def pause(self) -> None:
         """Stops the process: connections stay open, nothing is answered."""
         self._process.send(signal.SIGSTOP)
+        self._paused = True
 
     def resume(self) -> None:
         self._process.send(signal.SIGCONT)
+        self._paused = False
 
     def restart(self, extra: Sequence[str] = ()) -> None:
         """Stops the server if it runs, and starts it on the same data and address.
@@ -80,6 +84,7 @@ class Server:
         options hold for this life alone.
         """
         self._process.stop()
+        self._paused = False
         self._process = self._start(extra)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
+from tests.flow.deployments import KINDS, deployments
 from tests.flow.engines import (
     EngineUnderTest,
     embedder,
@@ -17,6 +18,19 @@ from tests.flow.engines import (
 from tests.flow.system import System, running
 
 __all__ = ["embedder", "embedding_engine", "embedding_url", "engine_pair", "engine_urls"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--redis-kind", choices=KINDS, default="single", help="Redis below the system")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def redis_kind(pytestconfig: pytest.Config) -> Iterator[str]:
+    """Every system of the session has a Redis of this kind."""
+    # The option is unknown where pytest was not started with this folder.
+    deployments.kind = pytestconfig.getoption("--redis-kind", "single")
+    yield deployments.kind
+    deployments.stop()
 
 
 async def _beside(

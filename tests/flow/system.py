@@ -1,4 +1,4 @@
-"""A whole Forebay: a real server, producer processes, worker processes, engines."""
+"""A whole Forebay: real servers, producer processes, worker processes, engines."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from typing import Any
 
 import aiohttp
 from redis.asyncio import Redis
+from tests.flow.deployments import Deployment, deployments
 from tests.flow.processes import Child, until
-from tests.servers import Server, start_server
 from tests.vllm.rig import free_port
 
 from forebay_shared.calls import Intake, Library, Operator
 from forebay_shared.connect import connect
+from forebay_shared.keys import Keys
 from forebay_shared.settings import PoolSettings
 
 START_S = 20.0
+POOL = "default"
 QUICK = PoolSettings(
     lease_ms=1_500,
     renew_ms=400,
@@ -38,7 +40,7 @@ class System:
     """What runs; `producers` are base URLs without path, in the order of their processes."""
 
     folder: Path
-    server: Server
+    server: Deployment
     redis: Redis
     library: Library
     producers: list[str] = field(default_factory=list)
@@ -106,7 +108,7 @@ class System:
             if child.code is None:
                 child.kill()
         await self.redis.aclose()
-        self.server.stop()
+        deployments.give_back(self.server)
 
 
 @asynccontextmanager
@@ -117,11 +119,15 @@ async def running(
     producers: int = 2,
     settings: PoolSettings = QUICK,
     slots: int = 8,
+    server: Deployment | None = None,
 ) -> AsyncIterator[System]:
-    """A system with one worker per engine; all its processes end with the block."""
-    server = start_server(folder)
-    redis = connect(server.url)
-    system = System(folder, server, redis, Library(redis, settings=settings))
+    """A system with one worker per engine; all its processes end with the block.
+
+    On `server`, else on one of the session's kind.
+    """
+    server = server or deployments.take(folder)
+    redis = connect(server.url, key=Keys(POOL).layout)
+    system = System(folder, server, redis, Library(redis, POOL, settings))
     try:
         await system.library.start()
         replicas = [system.add_producer() for _ in range(producers)]
