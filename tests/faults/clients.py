@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a client was told: `right`, or status and code of an error. Times by the test's clock."""
+    """What a client was told: `right`, or status and code of an error; by the test's clock."""
 
     what: str
     asked_s: float
@@ -50,9 +50,7 @@ def body_of(tokens: int, *, stream: bool = False, **more: Any) -> dict[str, Any]
     }
 
 
-async def ask(
-    http: aiohttp.ClientSession, url: str, body: dict[str, Any], **headers: str
-) -> Said:
+async def ask(http: aiohttp.ClientSession, url: str, body: dict[str, Any], **headers: str) -> Said:
     """Ask once, without repeats; a broken connection is an answer too."""
     began_s = monotonic()
     try:

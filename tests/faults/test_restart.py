@@ -23,8 +23,7 @@ async def test_what_was_accepted_before_a_restart_is_answered_after_it(
     its answer, no request runs twice, and new ones are served within 5 s."""
     watched = [Watched(scene.producer), Watched(scene.worker)]
     waiting = [
-        asyncio.create_task(ask(http, scene.url, body_of(40, stream=n % 2 == 1)))
-        for n in range(20)
+        asyncio.create_task(ask(http, scene.url, body_of(40, stream=n % 2 == 1))) for n in range(20)
     ]
     ids = await asyncio.gather(*[submit(http, scene.url, body_of(40)) for _ in range(4)])
     if how == "killed":
