@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -109,7 +108,7 @@ async def test_refusal_of_redis_is_told_as_it_is(library: Replicated, redis: Red
     await redis.function_flush()
     await redis.flushall()
     assert isinstance((await Intake(library).admit([one()]))[0], Admitted)
-    with pytest.raises(Exception, match="^BADCALL") as caught:
+    with pytest.raises(Exception, match=r"^BADCALL") as caught:
         await library.call("admit", "", 1, "id")
     assert "FCALL" not in str(caught.value)
 
