@@ -146,7 +146,8 @@ async def _read_pools(
 ) -> list[Pool]:
     wanted = names or await _known(redis)
     # Where it may not be listed it is called, and then loaded if that is allowed.
-    loaded = all(LIBRARY_NAME in (one.libraries or [LIBRARY_NAME]) for one in servers)
+    listed = [one.libraries for one in servers if one.libraries is not None]
+    loaded = all(LIBRARY_NAME in names for names in listed)
     return [await read_pool(redis, name, scan_s, is_loaded=loaded) for name in wanted]
 
 

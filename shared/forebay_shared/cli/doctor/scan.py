@@ -51,7 +51,7 @@ async def scan(redis: Redis, doctor: Doctor, keys: Keys, within_s: float) -> Sca
     for stream in sorted(queues)[:STREAMS]:
         found.idle |= await _idle(redis, stream)
     if found.leaked or found.idle:
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(min(SETTLE_S, within_s))
         await _confirm(redis, doctor, found)
     return found
 
