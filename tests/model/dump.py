@@ -182,6 +182,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "ledger": _ledger,
     "layout": _text,
     "idempotency": _text,
+    "requeues": float,
     "result": _result,
     "output": _output,
     "queue": _queue,

@@ -130,7 +130,7 @@ def _drop(pool: Pool, kind: str, name: str) -> None:
     stores: dict[str, dict[str, object]] = {
         "request": pool.requests, "idempotency": pool.idempotency, "control": pool.control,
         "grant": pool.grants, "worker": pool.workers, "limits": pool.limits,
-        "usage": pool.usage, "refused": pool.refused,
+        "usage": pool.usage, "refused": pool.refused, "requeues": pool.requeues,
     }  # type: ignore[dict-item]  # fmt: skip
     if kind in stores:
         stores[kind].pop(name, None)

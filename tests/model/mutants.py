@@ -142,6 +142,17 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "paused_pool_grants": ("if q.clock.paused ~= '1' then T.grants(q, t) end", "T.grants(q, t)"),
     "no_second_ring": ("elseif t.granted and t.granted[class] then", "elseif false then"),
     "bells_without_bound": ("redis.call('LTRIM', key, 0, P.RINGS - 1)", ""),
+    # dead letters
+    "purged_bytes_still_count": ("P.add(q, 'dead_bytes', -(tonumber(fields.size) or 0))\n    gone",
+                                 "gone"),
+    "requeued_while_it_waits": (
+        "if state and not P.TERMINAL[state] then return {'live', last} end",
+        "",
+    ),
+    "requeue_numbers_repeat": ("redis.call('SET', K.requeues(q, L.base(fields.id)), number,",
+                               "redis.call('SET', K.requeues(q, fields.id), 0,"),
+    "any_age_is_purged": ("return (tonumber(fields.at) or 0) <= q.now - want.age", "return true"),
+    "letters_out_of_bounds": ("if count <= limit.dead_count and", "if count <= 100000 and"),
 }  # fmt: skip
 """Name → text that stands exactly once in the library, and what takes its place."""
 

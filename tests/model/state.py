@@ -169,6 +169,7 @@ class Pool:
     models: dict[str, float] = field(default_factory=dict)
     inboxes: dict[str, list[str]] = field(default_factory=dict)
     dead: list[Letter] = field(default_factory=list)
+    requeues: dict[str, int] = field(default_factory=dict)
     ledger: Counter[str] = field(default_factory=Counter)
     swept: float | None = None
     reclaimed: float | None = None

@@ -162,6 +162,7 @@ def _around(pool: Pool) -> Normal:
     around |= {f"refused:{limit}": dict(who) for limit, who in pool.refused.items()}
     around |= {f"inbox:{name}": list(ids) for name, ids in pool.inboxes.items()}
     around |= {f"idempotency:{name}": "|".join(v) for name, v in pool.idempotency.items()}
+    around |= {f"requeues:{name}": float(number) for name, number in pool.requeues.items()}
     around |= {f"limits:{tenant}": dict(known) for tenant, known in pool.limits.items()}
     for name, worker in pool.workers.items():
         suspects = {f"suspect:{one}": crashes for one, crashes in worker.suspects.items()}

@@ -20,6 +20,7 @@ from forebay_shared.calls.leases import (
     Take,
     Taken,
 )
+from forebay_shared.calls.letters import Letter, Letters, Requeued, Wanted
 from forebay_shared.calls.library import Library
 from forebay_shared.calls.operator import Operator
 
@@ -33,14 +34,18 @@ __all__ = [
     "Held",
     "Intake",
     "Leases",
+    "Letter",
+    "Letters",
     "Library",
     "Limits",
     "Operator",
     "Refusal",
     "Release",
+    "Requeued",
     "Seen",
     "Shown",
     "Swept",
     "Take",
     "Taken",
+    "Wanted",
 ]

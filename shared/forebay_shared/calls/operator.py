@@ -1,4 +1,4 @@
-"""What operators call: status, pause, drain, settings, requeue."""
+"""What operators call: status, pause, drain, settings."""
 
 from __future__ import annotations
 
@@ -58,12 +58,3 @@ class Operator:
     async def order(self, worker: str, order: str) -> None:
         """Give a living worker an order (`drain`) through its control list."""
         await self._library.call("order", worker, order)
-
-    async def requeue(self, letter: str, request_id: str) -> str:
-        """Admit a dead letter again as `request_id`: `ok`, or why not.
-
-        `letter` is the entry id in the dead letters, which stay as they are. `none`: no such
-        letter; `payload`: it holds none; `exists`: the new id is taken; `class`: unknown class.
-        """
-        reply: bytes = await self._library.call("requeue", letter, request_id)
-        return reply.decode()

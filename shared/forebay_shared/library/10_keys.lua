@@ -35,5 +35,6 @@ function K.worker(q, id) return q.prefix .. 'worker:' .. id end
 function K.control(q, id) return q.prefix .. 'control:' .. id end
 function K.grant(q, id) return q.prefix .. 'grant:' .. id end
 function K.limits(q, tenant) return q.prefix .. 'limits:' .. tenant end
+function K.requeues(q, id) return q.prefix .. 'requeues:' .. id end
 function K.usage(q, tenant) return q.prefix .. 'usage:' .. tenant end
 function K.refused(q, limit) return q.prefix .. 'refused:' .. limit end

@@ -172,44 +172,6 @@ local function order(keys, args)
   return 'ok'
 end
 
-function O.from_letter(fields, id)
-  local meta = cjson.decode(fields.meta)
-  return {id = id, class = fields.class, tenant = fields.tenant,
-    weight = tonumber(meta.flow_weight),
-    timeout = tonumber(meta.timeout), wire = tonumber(meta.wire), model = meta.model,
-    limit = tonumber(meta.limit), estimate = tonumber(meta.estimate),
-    stream = tonumber(meta.stream), progress = tonumber(meta.progress), detached = 1,
-    idempotency = '',
-    fingerprint = '', head = fields.head, body = fields.body,
-    flow = fields.class .. ':' .. fields.tenant, bytes = #fields.head + #fields.body}
-end
-
--- requeue(letter, id)
--- Guarantee: a dead letter is admitted anew as `id`, beyond the limits; the letter and the dead record stay.
--- KEYS: layout, never.
--- ARGV: entry id of the letter, new request id.
--- Returns: 'ok', 'none' (no such letter), 'payload' (it holds none), 'exists', 'class' (unknown class).
--- Flags: none, as admit.
-local function requeue(keys, args)
-  local q, wrong = P.open(keys)
-  if not q then return wrong end
-  local r = P.reader(args)
-  local letter, id = P.word(r), P.word(r)
-  wrong = P.refuse(r)
-  if wrong then return wrong end
-  local found = redis.pcall('XRANGE', K.dead(q), letter, letter)
-  if found.err or not found[1] then return 'none' end
-  local fields = P.flat(found[1][2])
-  if fields.head == '' or fields.meta == '' then return 'payload' end
-  if redis.call('EXISTS', K.request(q, id)) == 1 then return 'exists' end
-  if not P.class_of(q, fields.class) then return 'class' end
-  local one = O.from_letter(fields, id)
-  if not A.store(q, one, '') then return 'none' end
-  redis.call('HSET', K.request(q, id), 'retry_of', fields.id)
-  P.close(q)
-  return 'ok'
-end
-
 redis.register_function{function_name = 'forebay_found_@HASH@', callback = found,
   flags = {'allow-oom'}}
 redis.register_function{function_name = 'forebay_selftest_@HASH@', callback = selftest,
@@ -221,4 +183,3 @@ redis.register_function{function_name = 'forebay_settings_@HASH@', callback = se
 redis.register_function{function_name = 'forebay_configure_@HASH@', callback = configure,
   flags = {'allow-oom'}}
 redis.register_function{function_name = 'forebay_order_@HASH@', callback = order, flags = {'allow-oom'}}
-redis.register_function{function_name = 'forebay_requeue_@HASH@', callback = requeue}

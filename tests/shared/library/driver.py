@@ -16,7 +16,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 from tests.model.mutants import mutated
 
-from forebay_shared.calls import Duties, Intake, Leases, Library, Operator
+from forebay_shared.calls import Duties, Intake, Leases, Letters, Library, Operator
 from forebay_shared.keys import Keys
 from forebay_shared.library import LIBRARY_NAME, source
 from forebay_shared.settings import PoolSettings
@@ -112,4 +112,5 @@ class Calls:
         self.intake = Intake(library)
         self.leases = Leases(library)
         self.duties = Duties(library)
+        self.letters = Letters(library)
         self.operator = Operator(library)

@@ -186,11 +186,34 @@ class Rig:
     def order(self, worker: str, text: str) -> Any:
         return self.both(operate.order(self.oracle, worker, text), "order", worker, text)
 
-    def requeue(self, at: int, request_id: str) -> Any:
-        letters = [entry.decode() for entry, _ in self.client.xrange(self.library.prefix + "dead")]
-        letter = letters[at] if 0 <= at < len(letters) else "5-5"
-        expected = operate.requeue(self.oracle, at, request_id)
-        return self.both(expected, "requeue", letter, request_id)
+    def entries(self) -> list[bytes]:
+        """Entry ids of the dead letters, oldest first."""
+        return [entry for entry, _ in self.client.xrange(self.library.prefix + "dead")]
+
+    def requeue(self, at: int) -> Any:
+        entries = self.entries()
+        letter = entries[at] if 0 <= at < len(entries) else "5-5"
+        return self.both(operate.requeue(self.oracle, at), "requeue", letter)
+
+    def letters(self, which: operate.Which, most: int = 100, start: int | None = None) -> list[int]:
+        """Places of the letters told, newest first, after the one at `start`."""
+        entries = self.entries()
+        expected = operate.letters(self.oracle, which)
+        expected = [at for at in expected if start is None or at < start][:most]
+        after = b"" if start is None else b"(" + entries[start]
+        rows, following = self.library.fcall("letters", after, most, 1, *_which(which))
+        agree([[entries[at], *self.letter(at)] for at in expected], [_told(row) for row in rows])
+        assert bool(following) or len(rows) < most
+        return expected
+
+    def letter(self, at: int) -> list[Any]:
+        one = self.oracle.dead[at]
+        number = operate.last_number(self.oracle, one.id)
+        words = (one.id, one.reason, one.class_name, one.tenant)
+        return [*(flat(word) for word in words), one.at, one.size, number, one.head, one.body]
+
+    def purge(self, which: operate.Which) -> Any:
+        return self.both([operate.purge(self.oracle, which), ""], "purge", "", *_which(which))
 
     # What is not a call ---------------------------------------------------------------------------
 
@@ -226,6 +249,15 @@ class Rig:
     def lose_inbox(self, name: str) -> None:
         self.client.delete(self.library.prefix + f"inbox:{name}")
         self.oracle.inboxes.pop(name, None)
+
+
+def _which(which: operate.Which) -> list[Any]:
+    return [which.reason, which.class_name, which.tenant, which.id, int(which.age)]
+
+
+def _told(row: list[Any]) -> list[Any]:
+    """A row of `letters` with its numbers read, and without what else is known of the letter."""
+    return [*row[:5], float(row[5]), float(row[6]), *row[8:]]
 
 
 def agree(expected: Any, answer: Any) -> None:

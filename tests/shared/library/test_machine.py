@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from redis import Redis
 from tests.model.hold import Emission, Ending, Held, Release
 from tests.model.limits import Item
+from tests.model.operate import Which
 from tests.model.take import Take
 from tests.shared.library.rig import Rig
 
@@ -380,11 +381,20 @@ class Machine(RuleBasedStateMachine):
     def order(self, worker: str) -> None:
         self.do(partial(self.rig.order, worker, "drain"))
 
-    @rule(at=st.integers(0, 3), again=st.booleans())
-    def requeue(self, at: int, again: bool) -> None:
-        if not again or not self.ids:
-            self.ids.append(f"rig.{len(self.ids):026d}")
-        self.do(partial(self.rig.requeue, at, self.ids[-1]))
+    @rule(at=st.integers(0, 3))
+    def requeue(self, at: int) -> None:
+        answer = self.do(partial(self.rig.requeue, at))
+        self.ids += [answer[1].decode()] if answer[0] == b"ok" else []
+
+    @rule(data=st.data(), name=st.sampled_from(["", "high"]), age=st.sampled_from([0, 0, 90_000]))
+    def read_letters(self, data: st.DataObject, name: str, age: int) -> None:
+        reason = data.draw(st.sampled_from(["", "", "crash_loop", "lost"]))
+        which = Which(reason, name, data.draw(st.sampled_from(["", *TENANTS])), "", age)
+        self.rig.letters(which, most=data.draw(st.integers(1, 3)))
+
+    @rule(reason=st.sampled_from(["", "crash_loop", "lost"]), age=st.sampled_from([0, 90_000]))
+    def purge(self, reason: str, age: int) -> None:
+        self.do(partial(self.rig.purge, Which(reason=reason, age=age)))
 
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:

@@ -32,7 +32,7 @@ def test_at_maxmemory_running_requests_finish_and_new_ones_are_refused(
     with pytest.raises(OutOfMemoryError):
         library.fcall("emit", "w1", 1, taken[0], 1, 0, 1, 0, 1, 1, "a", "")
     with pytest.raises(OutOfMemoryError):
-        library.fcall("requeue", "1-1", request_id(99))
+        library.fcall("requeue", "1-1")
     for name in taken:
         assert finish(library, "w1", 1, name) == "ok"
     others = take(library, "w1", 2, count=10)

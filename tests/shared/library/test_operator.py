@@ -1,4 +1,4 @@
-"""Operators: settings, requeue, dead letters, orders; and a pool's foundation."""
+"""Operators: settings, orders, status; and a pool's foundation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 from tests.shared.library.driver import HeldLibrary
-from tests.shared.library.rig import POOL, Rig, given_back, plain, request_id, room
+from tests.shared.library.rig import POOL, Rig, plain, request_id, room
 
 from forebay_shared.settings import PoolSettings
 
@@ -46,45 +46,6 @@ def test_settings_that_are_none_are_refused_whole(library: HeldLibrary, text: st
     with pytest.raises(ResponseError):
         library.fcall("configure", text, 1)
     assert library.fcall("settings")[1] == b"1"
-
-
-def dead_letters(rig: Rig, *numbers: int) -> None:
-    """Requests that crash alone, two solo crashes each."""
-    for number in numbers:
-        rig.admit([plain(number, body=b"poison", weight=3, stream=1)])
-        for call in (1, 2, 3):
-            rig.take(room(f"w{number}", call, slots=1))
-            rig.release(f"w{number}", [given_back(number, call, "crashed")])
-    assert rig.oracle.ledger["dead"] == len(numbers)
-
-
-def test_a_dead_letter_is_admitted_anew_beyond_the_limits(rig: Rig) -> None:
-    """Once; with all that it was, also its flow's weight. Letter and dead record stay."""
-    dead_letters(rig, 1)
-    rig.change(depth=1)
-    rig.admit([plain(2)])
-    assert rig.requeue(0, request_id(3)) == b"ok"
-    assert rig.requeue(0, request_id(3)) == b"exists"
-    rig.check()
-    anew = rig.oracle.requests[request_id(3)]
-    assert (anew.body, anew.stream, anew.flow_weight) == (b"poison", 1, 3)
-    assert (anew.retry_of, rig.oracle.requests[request_id(1)].state) == (request_id(1), "dead")
-
-
-def test_a_letter_that_does_not_exist_or_holds_nothing(rig: Rig) -> None:
-    assert rig.requeue(0, request_id(1)) == b"none"
-    rig.client.xadd(rig.library.prefix + "dead", {"head": "", "meta": "", "class": "normal"})
-    letter = rig.client.xrange(rig.library.prefix + "dead")[0][0]
-    assert rig.library.fcall("requeue", letter, request_id(1)) == b"payload"
-
-
-@pytest.mark.parametrize("bound", [{"dead_count": 2}, {"dead_bytes": 20}])
-def test_dead_letters_are_bounded_and_counts_stay(rig: Rig, bound: dict[str, int]) -> None:
-    """By count and by bytes; the oldest go first."""
-    rig.change(**bound)
-    dead_letters(rig, 1, 2, 3, 4)
-    rig.check()
-    assert [letter.id for letter in rig.oracle.dead] == [request_id(3), request_id(4)]
 
 
 def test_an_order_waits_for_its_worker_for_a_minute(rig: Rig) -> None:

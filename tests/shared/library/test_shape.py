@@ -63,7 +63,7 @@ def test_selftest_fails_where_a_command_may_not_be_called(
     client.execute_command("ACL", "DELUSER", "lame")
 
 
-READERS = {"show", "settings", "status", "counts", "leaked"}
+READERS = {"letters", "show", "settings", "status", "counts", "leaked"}
 REFUSED_AT_MAXMEMORY = {"admit", "requeue", "emit"}
 
 
@@ -185,7 +185,9 @@ SHAPES = {
     "reply": lambda draw: ["r1.1", "2", request_id(0), "0", request_id(1), "-1"],
     "cancel": lambda draw: [request_id(draw.randrange(9)), "", draw.choice(["", "r1.1"]), "1"],
     "register": lambda draw: ["w1", "serving", "4", "1", "[]", "{}", "1", "m"],
-    "requeue": lambda draw: ["5-5", request_id(88)],
+    "requeue": lambda draw: ["5-5"],
+    "letters": lambda draw: ["5-5", "9", "1", "", "", "", "", "0"],
+    "purge": lambda draw: ["(5-5", "lost", "", "", "", "0"],
     "switch": lambda draw: ["", ""],
 }
 
