@@ -15,6 +15,7 @@ from forebay_shared.cli.lazy import LazyCommand
 
 HERE = tuple(name for name, one in COMMANDS.items() if one.place.startswith("forebay_shared."))
 HERE += ("settings show", "settings set")
+HERE += ("dead ls", "dead show", "dead requeue", "dead purge")
 
 
 def test_help_lists_every_command(forebay: Forebay) -> None:

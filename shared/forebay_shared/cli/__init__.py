@@ -28,6 +28,9 @@ COMMANDS = {
     "drain": LazyCommand(
         "forebay_shared.cli.drain:drain", "End a worker in order, or let a pool run dry."
     ),
+    "dead": LazyCommand(
+        "forebay_shared.cli.dead:group", "Look at dead letters, admit them anew, purge them."
+    ),
     "settings": LazyCommand(
         "forebay_shared.cli.settings:group", "Show or change what a pool's processes obey."
     ),
