@@ -33,7 +33,7 @@ class Timings:
     """After SIGTERM new requests are still served: load balancers need time to notice."""
     grace_s: float = 600.0
     """Then open answers get so long to finish."""
-    last_words_s: float = 2.0
+    last_words_s: float = 1.0
     """Then streams get so long to send their error event before they are cut."""
     wait_limit_s: float = 60.0
     """Longest `?wait=`."""
@@ -53,6 +53,8 @@ class Timings:
             raise ValueError(
                 "inbox_renew_s must be at least block_s: renewals happen between reads"
             )
+        if self.last_words_s > 1:
+            raise ValueError("last_words_s must be at most 1: 2 s after the grace all must be over")
         if not 0 < self.full_share <= 1:
             raise ValueError("full_share must be above 0 and at most 1")
 

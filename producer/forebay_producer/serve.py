@@ -1,8 +1,9 @@
 """Running a producer: listen, serve, drain.
 
 Start: options checked, sockets bound, health served, then the pools as soon as Redis answers.
-Stop, on time whatever Redis does: not ready → serve on → stop listening → let open answers finish
-within the grace → end the rest with an error event → close.
+Stop: not ready → serve on → stop listening → let open answers finish within the grace → end the
+rest with an error event → close. From the end of the grace, or from a second signal, the process
+is gone within 2 s, whatever Redis, a client or a name lookup does.
 """
 
 from __future__ import annotations
@@ -29,15 +30,20 @@ from forebay_producer.listen import (
     shown_address,
     split_address,
 )
-from forebay_producer.options import ServeOptions
+from forebay_producer.options import ServeOptions, Timings
 from forebay_producer.replica import Replica
-from forebay_producer.supervise import end_tasks
+from forebay_producer.supervise import end_tasks, exit_after
 from forebay_shared import logs
 from forebay_shared.connect import safe_url
 
 _KEEP_ALIVE_S = 75
 """Longer than load balancers keep idle connections (60 s), so that they close first."""
-_CLOSE_S = 1.0
+AFTER_GRACE_S = 2.0
+"""For last words, for telling Redis who was left, and for closing."""
+_CLOSE_S = 0.2
+"""Of that, for each of the steps that should take no time."""
+_LEAVE_S = 0.3
+"""Of that at least, for telling Redis whom clients have left."""
 _TICK_S = 1.0
 """The date in answers is renewed this often."""
 
@@ -136,22 +142,26 @@ class Producer:
         await _either(hurry, serving, timings.serve_on_s)
         server.stop()
         await _either(hurry, serving, timings.grace_s)
+        ends_s = asyncio.get_running_loop().time() + AFTER_GRACE_S
         if not serving.done():
             logs.event("end_open", waiters=self.waiters())
             self.replica.end_open()
             await asyncio.wait([serving], timeout=timings.last_words_s)
-        await self._close()
+        await self._close(ends_s)
 
     def waiters(self) -> int:
         """Clients that wait for an answer here."""
         return sum(len(pool.inbox) for pool in self.replica.pools.values())
 
-    async def _close(self) -> None:
+    async def _close(self, ends_s: float) -> None:
         for server, _ in self._servers:
             server.stop(force=True)
-        await _end([task for _, task in self._servers])
-        await _end([asyncio.create_task(self.replica.finish_cancellations())])
-        await _end([asyncio.create_task(self.replica.close(_CLOSE_S))])
+        await _end([task for _, task in self._servers], _CLOSE_S)
+        # Time that clients did not need goes to telling Redis whom they have left.
+        rest_s = ends_s - asyncio.get_running_loop().time() - 4 * _CLOSE_S
+        cancellations = asyncio.create_task(self.replica.finish_cancellations())
+        await _end([cancellations], max(_LEAVE_S, rest_s))
+        await _end([asyncio.create_task(self.replica.close(_CLOSE_S))], 2 * _CLOSE_S)
         if self._options.uds:
             self._options.uds.unlink(missing_ok=True)
         logs.event("stopped")
@@ -164,9 +174,9 @@ async def _either(hurry: asyncio.Event, task: asyncio.Task[None], within_s: floa
     hurried.cancel()
 
 
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
+async def _end(tasks: list[asyncio.Task[None]], within_s: float) -> None:
     """Let tasks end by themselves for a while, then cancel them."""
-    await asyncio.wait(tasks, timeout=2 * _CLOSE_S)
+    await asyncio.wait(tasks, timeout=within_s)
     await end_tasks(tasks, _CLOSE_S)
 
 
@@ -176,6 +186,19 @@ async def serve(options: ServeOptions, ready: Callable[[str], None] | None = Non
     Raises CannotServe, and CannotStart where Redis refuses to serve before it ever did.
     """
     stop, hurry = asyncio.Event(), asyncio.Event()
+    guard = asyncio.create_task(_be_gone_on_time(stop, hurry, options.timings))
+    try:
+        await _serve(options, stop, hurry, ready)
+    finally:
+        guard.cancel()
+
+
+async def _serve(
+    options: ServeOptions,
+    stop: asyncio.Event,
+    hurry: asyncio.Event,
+    ready: Callable[[str], None] | None,
+) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: (hurry if stop.is_set() else stop).set())
@@ -194,6 +217,14 @@ async def serve(options: ServeOptions, ready: Callable[[str], None] | None = Non
     if unusable.is_set():
         where = safe_url(options.redis_url)
         raise CannotStart(f"{where} cannot be used: {producer.replica.why_unusable}")
+
+
+async def _be_gone_on_time(stop: asyncio.Event, hurry: asyncio.Event, timings: Timings) -> None:
+    """Ends the process hard should closing hang, as in a name lookup that nobody can cancel."""
+    await stop.wait()
+    exit_after(timings.serve_on_s + timings.grace_s + AFTER_GRACE_S)
+    await hurry.wait()
+    exit_after(AFTER_GRACE_S)
 
 
 def run(options: ServeOptions) -> int:

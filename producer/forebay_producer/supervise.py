@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -50,6 +52,13 @@ async def end_tasks(tasks: Iterable[asyncio.Task[None]], within_s: float) -> Non
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_CANCEL_AGAIN_S)
+
+
+def exit_after(wait_s: float) -> None:
+    """Ends this process hard, with code 0, should it still be there after so long."""
+    timer = threading.Timer(wait_s, os._exit, [0])
+    timer.daemon = True
+    timer.start()
 
 
 def first_of(raised: Exception) -> Exception:

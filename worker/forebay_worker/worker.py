@@ -189,7 +189,13 @@ async def _run(options: WorkOptions) -> int:
 async def _be_gone_on_time(worker: Worker) -> None:
     """Ends the process hard should closing hang, as in a name lookup that nobody can cancel."""
     await worker.drain.started.wait()
-    timer = threading.Timer(worker.options.grace_s + AFTER_GRACE_S, os._exit, [DONE])
+    _exit_after(worker.options.grace_s + AFTER_GRACE_S)
+    await worker.drain.hurry.wait()
+    _exit_after(AFTER_GRACE_S)
+
+
+def _exit_after(wait_s: float) -> None:
+    timer = threading.Timer(wait_s, os._exit, [DONE])
     timer.daemon = True
     timer.start()
 
