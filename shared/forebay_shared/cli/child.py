@@ -26,6 +26,8 @@ FALSE_STARTS = 3
 """So many ends in a row without ever having settled: another start would not help."""
 BAD_OPTIONS_CODE = 2
 HURRY_EVERY_S, HURRIES = 0.5, 10
+DRAINS = b'"event": "draining"'
+"""In the line with which a producer or worker tells that it has been told to stop."""
 
 
 class Child:
@@ -45,6 +47,7 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
+        self._drains = asyncio.Event()
         self.tie: Tie = default_tie()
         self.first_pause_s = FIRST_PAUSE_S
 
@@ -81,10 +84,19 @@ class Child:
             async with asyncio.timeout(pause_s):
                 await self._stopping.wait()
 
-    async def stop(self, hurry: asyncio.Event) -> None:
-        """Ask it to end in order (SIGTERM) and wait; with `hurry` again and again, then kill it."""
+    async def stop(self, hurry: asyncio.Event, told_s: float = 0.0) -> None:
+        """Ask it to end in order (SIGTERM) and wait; with `hurry` again and again, then kill it.
+
+        One that says within `told_s` that it drains already is not asked: a second signal would
+        hurry it.
+        """
         self._stopping.set()
-        self._send(signal.SIGTERM)
+        if self._process is not None and told_s:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(told_s):
+                    await self._drains.wait()
+        if not self._drains.is_set():
+            self._send(signal.SIGTERM)
         hurried = asyncio.create_task(hurry.wait())
         ended = asyncio.create_task(self._ended.wait())
         await asyncio.wait([hurried, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -118,12 +130,15 @@ class Child:
             self._send(signal.SIGTERM)
         try:
             async for line in split_lines(_pieces(self._process)):
+                if DRAINS in line:
+                    self._drains.set()
                 self._log.write(self.name, line)
             code = await self._process.wait()
         finally:
             if guarding is not None:
                 guarding.communicate()
         self._process = None
+        self._drains.clear()
         return code, loop.time() - started_s
 
     async def _spawn(self, keep_fds: Sequence[int]) -> asyncio.subprocess.Process:

@@ -55,20 +55,31 @@ class Plan:
         return [["forebay_worker", "--engine", engine, *self.work] for engine in engines]
 
 
+TOLD_S = 0.5
+"""Children that a supervisor told, too, have said so within this time."""
+
+
 class Signals:
-    """What the user has asked for: first to stop, then to hurry."""
+    """What the user has asked for: first to stop, then to hurry.
+
+    `told_s`: how long to wait for children that may have been told as well. Supervisors send
+    SIGTERM to a whole group; of a ^C the children, in sessions of their own, hear nothing.
+    """
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
+        self.told_s = 0.0
 
     def listen(self) -> None:
         """Take the signals over from Python."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._came)
+            loop.add_signal_handler(number, self._came, number)
 
-    def _came(self) -> None:
+    def _came(self, number: signal.Signals) -> None:
+        if number == signal.SIGTERM and not self.stop.is_set():
+            self.told_s = TOLD_S
         (self.hurry if self.stop.is_set() else self.stop).set()
 
 
@@ -96,15 +107,15 @@ class System:
         """
         self._signals.listen()
         children = [asyncio.create_task(child.keep()) for child in (self._producer, *self._workers)]
-        others = [asyncio.create_task(self._redis.keep()), asyncio.create_task(self._open())]
+        keeping, opening = asyncio.create_task(self._redis.keep()), asyncio.create_task(self._open())
         try:
-            await self._until_stop([*children, *others])
+            await self._until_stop([*children, keeping, opening])
         finally:
-            for task in others:
-                task.cancel()
+            opening.cancel()
             self._log.release()
             await self._stop()
-            await asyncio.wait([*children, *others])
+            keeping.cancel()  # last: what the children finish is written to it
+            await asyncio.wait([*children, keeping, opening])
         return not self._ask_failed
 
     async def _until_stop(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -154,6 +165,7 @@ class System:
 
     async def _stop(self) -> None:
         self._voice.stopping()
-        await self._producer.stop(self._signals.hurry)
-        await asyncio.gather(*(worker.stop(self._signals.hurry) for worker in self._workers))
+        told = self._signals.hurry, self._signals.told_s
+        await self._producer.stop(*told)
+        await asyncio.gather(*(worker.stop(*told) for worker in self._workers))
         self._voice.stopped()
