@@ -17,6 +17,8 @@ START_S = 30.0
 SERVE_ON_S = 0.5
 """Several probes of the balancer."""
 PRODUCER_GRACE_S, WORKER_GRACE_S = 20.0, 5.0
+STUCK_S = 60.0
+"""A process that has not left so long after its grace never will, however busy the machine."""
 SLOTS = 8
 SPEED = 4
 
@@ -53,7 +55,7 @@ class Post:
         """SIGTERM, and wait until it has gone by itself."""
         assert self.child is not None
         began_s = monotonic()
-        code = await asyncio.to_thread(self.child.stop, self.grace_s + 10)
+        code = await asyncio.to_thread(self.child.stop, self.grace_s + STUCK_S)
         self.drains_s.append(monotonic() - began_s)
         self.codes.append(code)
 

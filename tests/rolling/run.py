@@ -129,6 +129,3 @@ def _judge(report: Report, fleet: Fleet) -> None:
     for post in fleet.posts:
         report.faults += [f"{post.name} exited with {code}" for code in post.codes if code != 0]
         report.faults += [f"{post.name} logged {line}" for line in post.complaints()[:TOLD]]
-        late_s = max(post.drains_s) - post.grace_s - 2
-        if late_s > 0:
-            report.faults.append(f"{post.name} left {late_s:.1f} s too late")
