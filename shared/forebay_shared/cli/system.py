@@ -107,7 +107,10 @@ class System:
         """
         self._signals.listen()
         children = [asyncio.create_task(child.keep()) for child in (self._producer, *self._workers)]
-        keeping, opening = asyncio.create_task(self._redis.keep()), asyncio.create_task(self._open())
+        keeping, opening = (
+            asyncio.create_task(self._redis.keep()),
+            asyncio.create_task(self._open()),
+        )
         try:
             await self._until_stop([*children, keeping, opening])
         finally:
