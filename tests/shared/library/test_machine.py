@@ -29,6 +29,8 @@ from forebay_shared.settings import ClassSettings, PoolSettings
 EXAMPLES = int(os.environ.get("FOREBAY_EXAMPLES", "80"))
 PHASES = (Phase.generate, Phase.shrink) if "FOREBAY_SHRINK" in os.environ else (Phase.generate,)
 STEPS = 50
+SURVIVAL_TICKS = 60
+"""In so many ticks, which are 12 leases, whatever is left comes to its end."""
 
 CLASSES = ("critical", "high", "low")
 TENANTS = ("ann", "bob", "cy")
@@ -84,10 +86,31 @@ class Machine(RuleBasedStateMachine):
         return answer
 
     def teardown(self) -> None:
+        self.survive()
         oracle = self.rig.oracle
         Machine.reached += oracle.ledger
         Machine.reached["taken"] += sum(one.takes for one in oracle.requests.values())
         Machine.reached["crashed"] += sum(one.crashes for one in oracle.requests.values())
+
+    def survive(self) -> None:
+        """All others have died, each behind whatever step was its last: one worker ends it all."""
+        rig, tick_ms = self.rig, self.settings.sweep_ms
+        rig.switch(False, False)
+        for call in range(1, SURVIVAL_TICKS):
+            if not any(rig.oracle.live()):
+                break
+            rig.pass_time(tick_ms)
+            again = rig.sweep()
+            while again and again[-1]:
+                again = rig.sweep(forced=True)
+            known = [one.name for one in rig.oracle.settings.classes]
+            wanted = Take("survivor", call, 64, 2, 100, dict.fromkeys(known, 100))
+            rows = rig.take(wanted)[0]
+            head: dict[str, object] = {"state": "done", "status": 200}
+            ends = [Ending(row[0].decode(), call, "done", "", (1, 0, 1), head, b"") for row in rows]
+            rig.finish("survivor", ends)
+        rig.check()
+        assert not [one.id for one in rig.oracle.live()]
 
     # Producers ------------------------------------------------------------------------------------
 
