@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from forebay_shared.connect import redis_away, redis_full
+from forebay_shared.connect import Unconfirmed, redis_away, redis_full
 from forebay_shared.logs import event
 from forebay_shared.metrics import Metrics
 from forebay_worker.pace import Backoff
@@ -40,7 +40,7 @@ class Link:
         try:
             reply = await call()
         except Exception as error:
-            if redis_away(error):
+            if redis_away(error) and not isinstance(error, Unconfirmed):
                 self._note(False, type(error).__name__)
             raise
         self.answered()
@@ -49,15 +49,19 @@ class Link:
     async def until_answered(self, step: str, call: Callable[[], Awaitable[Reply]]) -> Reply:
         """Make the same call until Redis answers; while it is away or full, pause ≤ 1 s between.
 
-        Other errors go to the caller. Only for calls that may be repeated.
+        Likewise where replicas shall have it and do not, which is told once. Other errors go to
+        the caller. Only for calls that may be repeated.
         """
-        backoff = Backoff()
+        backoff, told = Backoff(), False
         while True:
             try:
                 return await self.ask(step, call)
             except Exception as error:
                 if not (redis_away(error) or redis_full(error)):
                     raise
+                if isinstance(error, Unconfirmed) and not told:
+                    told = True
+                    event("replicas away", logging.WARNING, step=step, why=str(error))
                 await asyncio.sleep(backoff.next_s())
 
     def answered(self) -> None:

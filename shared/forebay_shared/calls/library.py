@@ -100,6 +100,11 @@ class Library:
                 raise
 
     @property
+    def replicates(self) -> bool:
+        """Whether an end counts only once replicas have it."""
+        return False
+
+    @property
     def name(self) -> str:
         """The library's name on the server; ends in a hash of its text."""
         return LIBRARY_NAME

@@ -13,7 +13,7 @@ from forebay_shared.connect import Unconfirmed
 from forebay_shared.library import function_name
 from forebay_shared.settings import PoolSettings
 
-STEPS = frozenset(("admit", "finish", "finish_take"))
+STEPS = frozenset(("admit", "finish"))
 
 
 class _Plain(Pipeline):
@@ -41,8 +41,12 @@ class Replicated(Library):
         self._current = current
         self._in_doubt = False
 
+    @property
+    def replicates(self) -> bool:
+        return self._current().wait_replicas > 0
+
     async def _fcall(self, step: str, *arguments: Argument) -> Any:
-        if step not in STEPS or not self._current().wait_replicas:
+        if step not in STEPS or not self.replicates:
             return await super()._fcall(step, *arguments)
         return await self._fcall_and_wait(step, arguments)
 

@@ -90,6 +90,13 @@ class Following(Connection):
             self._where.doubt()
             raise NoPrimary(f"{self.node()} is a replica")
 
+    async def can_read(self) -> bool:
+        """Asked before a call goes out: what is there to read then is the connection's end."""
+        readable: bool = await super().can_read()
+        if readable:
+            self._where.doubt()
+        return readable
+
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         with self._doubting():
             await super().send_packed_command(command, check_health)

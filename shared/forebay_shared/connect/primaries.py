@@ -119,12 +119,15 @@ class Primaries:
         raise NoPrimary(f"nobody says where the primary is ({asked}): {worst}") from worst
 
     async def _drop_strays(self) -> None:
+        moves: set[tuple[Node, Node]] = set()
         for follower in tuple(self._followers):
-            to = self._node(follower.slot)
-            if to is not None and to != follower.node():
+            at, to = follower.node(), self._node(follower.slot)
+            if to is not None and to != at:
+                moves.add((at, to))
                 self._followers.discard(follower)
-                logs.event("redis_moved", at=str(follower.node()), to=str(to))
                 await follower.leave()
+        for at, to in moves:
+            logs.event("redis_moved", at=str(at), to=str(to))
 
 
 _known: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, Primaries]]
