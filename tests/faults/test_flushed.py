@@ -33,7 +33,7 @@ async def test_after_a_flush_waiters_are_told_and_workers_serve_again(
         bodies = [body_of(LONG, stream=n == 0) for n in range(FEW + 2)]
         waiting = [asyncio.create_task(ask(http, scene.url, body)) for body in bodies]
         await until(lambda: all_run(scene, FEW), 5, "all slots are taken")
-        await until(lambda: streams(scene), 5, "a client has seen some of its stream")
+        await until(lambda: streamed(scene, http), 5, "a client has seen some of its stream")
         watched = [Watched(scene.producer), Watched(scene.worker)]
         began_s = monotonic()
         await scene.redis.flushall()
@@ -78,5 +78,6 @@ async def all_run(scene: Scene, count: int) -> bool:
     return bool((await scene.status())["running"] == count)
 
 
-async def streams(scene: Scene) -> bool:
-    return bool([key async for key in scene.redis.scan_iter(match="*output:*")])
+async def streamed(scene: Scene, http: aiohttp.ClientSession) -> bool:
+    async with http.get(f"{scene.url}/metrics") as page:
+        return 'first_event_seconds_count{class="normal"} 1.0' in await page.text()
