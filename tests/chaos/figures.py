@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.chaos.case import Case
+from tests.chaos.grant_checks import stood_still_s
 from tests.chaos.verdict import Verdict, counted
 
 
@@ -17,13 +18,16 @@ def add_figures(case: Case, verdict: Verdict) -> None:
         "streams": _streams(case),
         "crashes": counted(one["crashes"] for one in records),
         "attempts burned": _attempts_burned(case),
+        "kills": counted(
+            one["kind"].removeprefix("kill ")
+            for one in case.by_type["fault"]
+            if one["name"] == "kill"
+        ),
         "faults": counted(one["kind"] for one in case.by_type["fault"]),
         "lives by library": counted(one["library"] for one in case.by_type["life"]),
         "libraries in Redis": case.state["libraries"],
         "troubles": counted(one.get("code") or one["why"] for one in case.by_type["trouble"]),
-        "harness stood still (s)": round(
-            sum(one["until_s"] - one["from_s"] for one in case.by_type["stalled"]), 1
-        ),
+        "harness stood still (s)": round(stood_still_s(case), 1),
         "refused": counted(one["code"] for one in case.by_type["refused"]),
     }
     lives = {one["life"]: one for one in case.by_type["counted"]}.values()

@@ -11,6 +11,8 @@ from tests.chaos.verdict import Verdict, counted, spread
 OUTAGES = ("kill", "pause")
 ENOUGH = 100
 """Of so many waits the 99th percentile is judged; of fewer it would be their maximum."""
+STILL_SHARE = 0.02
+"""Where the harness stood still for this share of a run, the machine was too busy to judge waits."""
 LATE_S = 20.0
 """What no slow machine explains: beyond that a single wait is judged."""
 ALIVE, AGAIN, AWAY = (
@@ -29,6 +31,8 @@ def check_grants(case: Case, verdict: Verdict) -> None:
     (run,) = case.by_type["run"]
     lease_s = run["lease_ms"] / 1000
     bound_s = lease_s + (run["reclaim_ms"] + run["sweep_ms"]) / 1000
+    busy = stood_still_s(case) > STILL_SHARE * run["length_s"]
+    verdict.figures["waits are judged"] = "no: the machine was too busy" if busy else "yes"
     waits: dict[str, list[float]] = defaultdict(list)
     for event in case.by_type["granted"]:
         away_s = _away_s(case, event, lease_s)
@@ -38,11 +42,16 @@ def check_grants(case: Case, verdict: Verdict) -> None:
         limit_s = bound_s + (name == AWAY) * lease_s
         said = spread(waits[name]) | {"bound": limit_s}
         verdict.figures[f"next grant after a kill, {name} (s)"] = said
-        few = said["count"] < ENOUGH or name == AGAIN
+        few = said["count"] < ENOUGH or name == AGAIN or busy
         if said["count"] and said["max" if few else "p99"] > limit_s + (LATE_S if few else 0):
             verdict.wrong("a killed worker's request waited too long", f"{name}: {said}")
     reasons = [reason for event in case.by_type["granted"] for reason in event["reasons"]]
     verdict.figures["seen waiting after a kill, for a"] = counted(reasons)
+
+
+def stood_still_s(case: Case) -> float:
+    """How long the harness itself got no processor."""
+    return float(sum(one["until_s"] - one["from_s"] for one in case.by_type["stalled"]))
 
 
 def _away_s(case: Case, granted: Event, lease_s: float) -> float:

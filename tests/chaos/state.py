@@ -10,6 +10,7 @@ from tests.flow.identities import PERMANENT
 from forebay_shared.keys import POOLS
 
 Json = dict[str, Any]
+PAGE = 1_000
 INDEXES = ("leases", "delayed", "deadlines")
 
 
@@ -42,8 +43,17 @@ async def leftovers(stage: Stage) -> list[str]:
 
 async def without_ttl(stage: Stage, names: list[str]) -> list[str]:
     """Names of keys that would stay for ever, beside those that may."""
-    kept = [name for name in names if name not in PERMANENT | {POOLS}]
-    return sorted([name for name in kept if await stage.raw("TTL", name) == -1])
+    asked = [name for name in names if name not in PERMANENT | {POOLS}]
+    kept: list[str] = []
+    for start in range(0, len(asked), PAGE):
+        page = asked[start : start + PAGE]
+        pipe = stage.redis.pipeline(transaction=False)
+        for name in page:
+            pipe.ttl(stage.prefix + name)
+        kept += [
+            name for name, ttl_s in zip(page, await pipe.execute(), strict=True) if ttl_s == -1
+        ]
+    return sorted(kept)
 
 
 async def _names(stage: Stage) -> list[str]:

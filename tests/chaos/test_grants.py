@@ -47,3 +47,10 @@ def test_two_late_grants_in_a_hundred_are_told(world: World) -> None:
     for _ in range(98):
         grant(world, wait_ms=100)
     assert "a killed worker's request waited too long" in world.problems()
+
+
+def test_a_busy_machine_tells_nothing_of_waits(world: World) -> None:
+    for _ in range(100):
+        grant(world, wait_ms=9_000)
+    world.event("stalled", from_s=100.0, until_s=140.0)
+    assert world.problems().endswith("good")

@@ -106,7 +106,15 @@ def streamed(world: World, op: Op) -> list[tuple[int, str]]:
 def small_world() -> World:
     """A fresh one."""
     one = World()
-    one.event("run", seed=SEED, lease_ms=2000, reclaim_ms=500, sweep_ms=250, beside={"w4": "e1"})
+    one.event(
+        "run",
+        seed=SEED,
+        length_s=1_800,
+        lease_ms=2000,
+        reclaim_ms=500,
+        sweep_ms=250,
+        beside={"w4": "e1"},
+    )
     one.event("life", name="w1", pid=1, skew_s=-90.0, library="a")
     one.event("clock", pid=1, skew_s=300.0)
     one.event("life", name="w2", pid=2, skew_s=-50.0, library="b")
