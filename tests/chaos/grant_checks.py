@@ -12,7 +12,7 @@ OUTAGES = ("kill", "pause")
 ENOUGH = 100
 """Of so many waits the 99th percentile is judged; of fewer it would be their maximum."""
 STILL_SHARE = 0.02
-"""Where the harness stood still for this share of a run, the machine was too busy to judge waits."""
+"""Where the harness stood still for so much of a run, the machine was too busy to judge waits."""
 LATE_S = 20.0
 """What no slow machine explains: beyond that a single wait is judged."""
 ALIVE, AGAIN, AWAY = (
