@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -166,6 +167,15 @@ def test_errors_that_no_test_server_gives_are_away(error: Exception) -> None:
 )
 def test_other_errors_are_neither_away_nor_full(error: Exception) -> None:
     assert not redis_away(error) and not redis_full(error)
+
+
+def test_server_that_wants_a_certificate_is_told() -> None:
+    """As servers say it that do not merely hang up; a connection cut in TLS says nothing."""
+    said = exceptions.ConnectionError("Error while reading")
+    said.__context__ = ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] required")
+    assert "ssl_certfile" in why_unusable(said)
+    said.__context__ = ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
+    assert why_unusable(said) == "" and redis_away(said)
 
 
 async def test_wrong_password_is_told_apart(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def _tls_trouble(error: ssl.SSLError) -> str:
         )
     return (
         f"TLS fails ({error.reason or error}): does it speak TLS on this port, "
-        "and does it want a certificate (?ssl_certfile= and ?ssl_keyfile=)?"
+        "and want a certificate (?ssl_certfile= and ?ssl_keyfile=)?"
     )
 
 
