@@ -89,7 +89,7 @@ def _tls_trouble(error: ssl.SSLError) -> str:
             "name the right CA with ?ssl_ca_certs="
         )
     return (
-        f"TLS fails ({error.reason or error}): does it speak TLS on this port, "
+        f"TLS fails ({getattr(error, 'reason', None) or error}): does it speak TLS on this port, "
         "and want a certificate (?ssl_certfile= and ?ssl_keyfile=)?"
     )
 
