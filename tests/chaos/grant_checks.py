@@ -25,8 +25,8 @@ ALIVE, AGAIN, AWAY = (
 def check_grants(case: Case, verdict: Verdict) -> None:
     """Waits by what befell them, the 99th percentile within lease + sweep where Redis lived.
 
-    Apart: while Redis was away nobody could grant, and the pool keeps quiet for a lease when it is
-    back; a request that has crashed before is a suspect, which a worker takes only beside few.
+    Apart: while Redis was away nobody could grant, and the pool keeps quiet for a lease whenever it
+    is back; a request that has crashed before is a suspect, which a worker takes only beside few.
     """
     (run,) = case.by_type["run"]
     lease_s = run["lease_ms"] / 1000
@@ -35,15 +35,15 @@ def check_grants(case: Case, verdict: Verdict) -> None:
     verdict.figures["waits are judged"] = "no: the machine was too busy" if busy else "yes"
     waits: dict[str, list[float]] = defaultdict(list)
     for event in case.by_type["granted"]:
-        away_s = _away_s(case, event, lease_s)
-        name = AWAY if away_s > 0 else AGAIN if event["crashes"] > 1 else ALIVE
-        waits[name].append(round(event["wait_ms"] / 1000 - away_s, 3))
+        absences = _absences_s(case, event, lease_s)
+        name = AGAIN if event["crashes"] > 1 else AWAY if absences else ALIVE
+        allowed_s = sum(absences) + lease_s * len(absences)
+        waits[name].append(round(event["wait_ms"] / 1000 - allowed_s, 3))
     for name in (ALIVE, AGAIN, AWAY):
-        limit_s = bound_s + (name == AWAY) * lease_s
-        said = spread(waits[name]) | {"bound": limit_s}
+        said = spread(waits[name]) | {"bound": bound_s}
         verdict.figures[f"next grant after a kill, {name} (s)"] = said
         few = said["count"] < ENOUGH or name == AGAIN or busy
-        if said["count"] and said["max" if few else "p99"] > limit_s + (LATE_S if few else 0):
+        if said["count"] and said["max" if few else "p99"] > bound_s + (LATE_S if few else 0):
             verdict.wrong("a killed worker's request waited too long", f"{name}: {said}")
     reasons = [reason for event in case.by_type["granted"] for reason in event["reasons"]]
     verdict.figures["seen waiting after a kill, for a"] = counted(reasons)
@@ -54,19 +54,17 @@ def stood_still_s(case: Case) -> float:
     return float(sum(one["until_s"] - one["from_s"] for one in case.by_type["stalled"]))
 
 
-def _away_s(case: Case, granted: Event, lease_s: float) -> float:
-    """How long Redis was killed or stopped meanwhile, or could not be reached.
+def _absences_s(case: Case, granted: Event, lease_s: float) -> list[float]:
+    """How long Redis was killed or stopped meanwhile, or could not be reached, each time.
 
-    At least a millisecond where that was shortly before: the pool then keeps quiet for a lease.
+    Nothing where that was shortly before: but then, too, the pool keeps quiet for a lease.
     """
     until_s = granted["at_s"]
     from_s = until_s - granted["wait_ms"] / 1000
     faults = [one for one in case.by_type["fault"] if one["target"] == "redis"]
     gone = [one for one in faults if one["name"] in OUTAGES] + case.by_type["stalled"]
-    away = [(one["from_s"], one["until_s"]) for one in gone]
-    parts = [
-        min(until_s, end_s) - max(from_s, begin_s)
-        for begin_s, end_s in away
-        if begin_s < until_s and end_s > from_s - lease_s
+    return [
+        max(0.0, min(until_s, one["until_s"]) - max(from_s, one["from_s"]))
+        for one in gone
+        if one["from_s"] < until_s and one["until_s"] > from_s - lease_s
     ]
-    return float(sum(max(0.001, part) for part in parts))
