@@ -15,11 +15,9 @@ STILL_SHARE = 0.02
 """Where the harness stood still for so much of a run, the machine was too busy to judge waits."""
 LATE_S = 20.0
 """What no slow machine explains: beyond that a single wait is judged."""
-ALIVE, AGAIN, AWAY = (
-    "Redis alive",
-    "Redis alive, crashed before",
-    "Redis away, its absence taken off",
-)
+ALIVE = "Redis alive"
+AGAIN = "crashed before"
+AWAY = "Redis away, that and a lease each time taken off"
 
 
 def check_grants(case: Case, verdict: Verdict) -> None:
