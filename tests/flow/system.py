@@ -33,6 +33,8 @@ QUICK = PoolSettings(
     classes=PoolSettings().classes,
 )
 """Leases short enough for a test, with the relations of the defaults."""
+UNHURRIED = QUICK.model_copy(update={"lease_ms": 6_000, "renew_ms": 1_000, "worker_ttl_ms": 9_000})
+"""For real engines, which on few cores leave the workers little time to renew in."""
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from openai import AsyncOpenAI
 from tests.flow.engines import EngineUnderTest
 from tests.flow.identities import assert_identities
 from tests.flow.processes import until
-from tests.flow.system import System, running
+from tests.flow.system import QUICK, UNHURRIED, System, running
 
 pytestmark = pytest.mark.anyio
 
@@ -24,6 +25,16 @@ CHAT = "/v1/chat/completions"
 STREAMS = 6
 QUESTIONS = [f"line {number}" for number in (96, 131, 121, 178, 180, 35)]
 """The simulator answers these with characters of several bytes."""
+
+
+@pytest.fixture
+async def system(tmp_path: Path, engine_urls: list[EngineUnderTest]) -> AsyncIterator[System]:
+    """Two workers of which each holds half of the streams."""
+    settings = QUICK if engine_urls[0].kind == "sim" else UNHURRIED
+    slots, urls = STREAMS // len(engine_urls), [one.url for one in engine_urls]
+    async with running(tmp_path, urls, settings=settings, slots=slots) as system:
+        await system.know(engine_urls[0].model)
+        yield system
 
 
 @dataclass(slots=True)
@@ -47,7 +58,7 @@ class Read:
 
 
 def tokens_of(engine: EngineUnderTest) -> int:
-    return 120 if engine.kind == "sim" else 400
+    return 120 if engine.kind == "sim" else 500
 
 
 def asked(engine: EngineUnderTest, question: str) -> dict[str, Any]:
@@ -97,13 +108,12 @@ class Clients:
         return cls(system, engine, await asyncio.gather(*answers))
 
     async def until_read(self, letters: int) -> None:
-        """Wait until each has read so much, and none has read all."""
+        """Wait until half of them have read so much."""
 
-        async def all_read() -> bool:
-            return all(len(one.text) >= letters for one in self.seen)
+        async def half_read() -> bool:
+            return sum(len(one.text) >= letters for one in self.seen) >= STREAMS // 2
 
-        await until(all_read, 30, "all clients read")
-        assert not any(task.done() for task in self._tasks), "a stream was over too early"
+        await until(half_read, 60, "clients read", every_s=0.005)
 
     async def judge(self) -> None:
         """Each has read exactly what an undisturbed engine says, as one stream."""
@@ -147,6 +157,7 @@ async def test_streams_go_on_when_their_engine_is_killed(
     assert any(row.crashes for row in await clients.requests())
 
 
+@pytest.mark.parametrize("engine_pair", ["sim"], indirect=True)
 async def test_streams_go_on_over_a_drain(
     system: System, engine_urls: list[EngineUnderTest]
 ) -> None:
@@ -163,6 +174,7 @@ async def test_streams_go_on_over_a_drain(
     assert await asyncio.to_thread(drained.stop) == 0
 
 
+@pytest.mark.parametrize("engine_pair", ["sim"], indirect=True)
 async def test_a_stream_without_an_engine_ends_with_one_error(
     tmp_path: Path, engine_urls: list[EngineUnderTest]
 ) -> None:
@@ -188,6 +200,7 @@ async def test_a_stream_without_an_engine_ends_with_one_error(
         assert json.loads(errors[0])["error"]["code"] == "deadline_exceeded"
 
 
+@pytest.mark.parametrize("engine_pair", ["sim"], indirect=True)
 async def test_a_producers_client_reads_on_elsewhere(
     system: System, engine_urls: list[EngineUnderTest]
 ) -> None:
@@ -237,6 +250,8 @@ async def test_what_cannot_go_on_is_an_error_to_the_sdk(
     schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     body = asked(engine, QUESTIONS[0]) | {"response_format": form}
+    async with AsyncOpenAI(api_key="-", base_url=f"{engine.url}/v1") as client:
+        whole = await client.chat.completions.create(**body)
     text = ""
     async with AsyncOpenAI(api_key="-", base_url=f"{system.producers[0]}/v1") as client:
         stream = await client.chat.completions.create(**body, stream=True)
@@ -246,4 +261,4 @@ async def test_what_cannot_go_on_is_an_error_to_the_sdk(
                 if text:
                     for one in engine_urls:
                         one.kill()
-    assert text.count("{") <= 1
+    assert (whole.choices[0].message.content or "").startswith(text)

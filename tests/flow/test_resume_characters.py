@@ -11,13 +11,13 @@ import pytest
 from openai import AsyncOpenAI
 from tests.flow.identities import assert_identities
 from tests.flow.processes import until
-from tests.flow.system import System, running
+from tests.flow.system import UNHURRIED, System, running
 from tests.vllm.rig import VllmServer, reciter_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 
 TEXT = "The café says 🙂 to 日本, naïve 👩‍🚀 goes up.\n"
-ROUNDS, STREAMS, TOKENS = 3, 7, 190
+ROUNDS, STREAMS, SLOTS, TOKENS = 3, 8, 4, 820
 
 
 @pytest.fixture
@@ -57,29 +57,34 @@ class Reader:
             self.tokens = chunk.usage.completion_tokens
 
 
-async def cut(system: System, letters: int, expected: str) -> None:
-    """Read streams until each has so many letters, kill a worker, and read them to their ends."""
+async def cut(system: System, url: str, letters: int, expected: str) -> None:
+    """Read streams until some have so many letters, kill all workers, and read on with new ones."""
     readers = [Reader() for _ in range(STREAMS)]
-    url = system.producers[0]
-    tasks = [asyncio.create_task(one.read(url, chat=n % 2 == 0)) for n, one in enumerate(readers)]
+    tasks = [
+        asyncio.create_task(one.read(system.producers[0], chat=n % 2 == 0))
+        for n, one in enumerate(readers)
+    ]
 
-    async def all_read() -> bool:
-        return all(len(one.text) >= letters for one in readers)
+    async def some_read() -> bool:
+        return sum(len(one.text) >= letters for one in readers) >= STREAMS // 2
 
-    await until(all_read, 60, "all clients read")
-    assert not any(task.done() for task in tasks)
-    system.working.pop(0).kill()
+    await until(some_read, 60, "clients read", every_s=0.002)
+    while system.working:
+        system.working.pop().kill()
+    await asyncio.gather(*[system.add_worker(url, "--slots", str(SLOTS)) for _ in range(2)])
     await asyncio.gather(*tasks)
     for one in readers:
         assert one.text == expected
         assert one.tokens == TOKENS
     shown = [await system.intake.show(one.id) for one in readers]
-    assert any(row is not None and row.takes == 2 for row in shown), "none was cut"
+    assert any(row is not None and row.takes > 1 for row in shown), "none was cut"
 
 
 async def test_cut_within_a_character(tmp_path: Path, reciter: VllmServer) -> None:
-    """Two workers beside one engine, one killed in each round: every text is the engine's own."""
-    async with running(tmp_path, [reciter.url] * 2, producers=1) as system:
+    """All workers are killed in each round, and every text is the engine's own."""
+    async with running(
+        tmp_path, [reciter.url] * 2, producers=1, settings=UNHURRIED, slots=SLOTS
+    ) as system:
         await system.know("reciter")
         async with AsyncOpenAI(api_key="-", base_url=f"{reciter.url}/v1") as client:
             answer = await client.completions.create(
@@ -88,7 +93,6 @@ async def test_cut_within_a_character(tmp_path: Path, reciter: VllmServer) -> No
         expected = answer.choices[0].text
         assert expected.startswith(TEXT * (TOKENS // 21))
         for number in range(ROUNDS):
-            await cut(system, 20 + 7 * number, expected)
-            await system.add_worker(reciter.url, "--slots", "8")
+            await cut(system, reciter.url, 20 + 7 * number, expected)
         ledger = await assert_identities(system)
         assert ledger["done"] == ROUNDS * STREAMS

@@ -162,7 +162,8 @@ class VllmServer(EngineServer):
         served = (f"--model={model}", f"--served-model-name={name}")
         python = str(environment() / "bin" / "python")
         launch = str(HERE / "launch.py")
-        command = [python, "-P", launch, *COMMON_FLAGS, *served, *flags]
+        # On few cores an engine leaves nothing to the processes that read from it.
+        command = ["nice", "-n", "15", python, "-P", launch, *COMMON_FLAGS, *served, *flags]
         super().__init__(command, log, vllm_variables())
 
 

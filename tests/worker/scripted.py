@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from forebay_worker.engine import (
     Answer,
@@ -74,6 +74,9 @@ class ScriptedEngine:
 
     def traits(self, model: str) -> Traits:
         return self.able
+
+    async def text_of(self, model: str, token_ids: Sequence[int]) -> str | None:
+        return None
 
     async def models(self) -> list[str]:
         if not self.up:

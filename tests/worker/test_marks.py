@@ -13,10 +13,11 @@ def test_marks_end_where_the_delivered_text_ends() -> None:
     whole = b'{"choices":[{"delta":{"content":"x"},"token_ids":[8,9]}]}'
     end = b'{"choices":[{"delta":{"content":""},"finish_reason":"stop","token_ids":[3]}]}'
     taken = [marks.take(data) for data in (role, half, whole, half, end)]
-    assert [mark for _, mark in taken] == [b"", b"", b"1,2;7,8,9", b"", b"7,3"]
+    assert [mark for _, mark in taken] == [b"", b"", b"1,2;7,8,9?", b"", b"7,3"]
     assert taken[0][0].endswith(b'"prompt_token_ids":null}')
     assert taken[2][0] == b'{"choices":[{"delta":{"content":"x"},"token_ids":null}]}'
     assert read_mark(b"1,2;7,8,9") == ([1, 2], [7, 8, 9])
+    assert read_mark(b"1,2;7,8,9?") == ([1, 2], [7, 8, 9])
     assert read_mark(b"7,3") == ([], [7, 3])
 
 

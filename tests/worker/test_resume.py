@@ -4,111 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.worker.desk import CHAT, Desk
+from tests.worker.desk import Desk
+from tests.worker.resuming import (
+    COMPLETIONS,
+    CutEngine,
+    chat,
+    completion,
+    read,
+    start,
+    text_of,
+    without_empty,
+)
 
-from forebay_shared.calls import Emission, Take
-from forebay_shared.records import Envelope, Result, Usage
-from forebay_worker.engine import Chunk, EngineBroken, EngineCall, EngineEvent, Traits
+from forebay_worker.engine import EngineCall, EngineEvent, Traits
 from forebay_worker.engine.sim import SimEngine
-from forebay_worker.marks import Marks, TokenIds
 
 pytestmark = pytest.mark.anyio
-
-COMPLETIONS = "/v1/completions"
-Events = list[dict[str, Any]]
-
-
-class CutEngine(SimEngine):
-    """A simulated engine whose next call breaks off after `cut` chunks; it remembers its calls.
-
-    It waits until the client can have read them, if they can be read at all.
-    """
-
-    def __init__(self, desk: Desk, cut: int | None = None, traits: Traits | None = None) -> None:
-        super().__init__("zero")
-        self.desk = desk
-        self.cut = cut
-        self.asked: list[EngineCall] = []
-        self._able = traits
-
-    def traits(self, model: str) -> Traits:
-        return super().traits(model) if self._able is None else self._able
-
-    async def generate(self, call: EngineCall) -> AsyncGenerator[EngineEvent]:
-        self.asked.append(call)
-        cut, self.cut = self.cut, None
-        passed: list[EngineEvent] = []
-        async for event in super().generate(call):
-            if len(passed) == cut:
-                break
-            yield event
-            passed.append(event)
-        if cut is not None:
-            await self.desk.until_chunks(call.request_id, readable(passed))
-            raise EngineBroken("cut")
-
-
-def readable(passed: list[EngineEvent]) -> int:
-    """How many of these chunks reach the client: not a role alone, not an end before its usage."""
-    last = json.loads(passed[-1].data) if isinstance(passed[-1], Chunk) else {}
-    if not last["choices"]:
-        return len(passed) - 1
-    (choice,) = last["choices"]
-    return len(passed) - bool(choice["finish_reason"] or choice.get("delta", {}).get("role"))
-
-
-def chat(**fields: Any) -> Envelope:
-    messages = [{"role": "user", "content": "line 96"}]  # answered with characters of many bytes
-    return envelope(CHAT, {"messages": messages, **fields})
-
-
-def completion(**fields: Any) -> Envelope:
-    return envelope(COMPLETIONS, {"prompt": "line 53", **fields})
-
-
-def envelope(path: str, fields: dict[str, Any]) -> Envelope:
-    body = {"model": "sim", "stream": True, "ignore_eos": True, "max_tokens": 24, **fields}
-    raw = json.dumps(body, ensure_ascii=False).encode()
-    return Envelope(path, "sim", raw, stream=body["stream"], progress=not body["stream"])
-
-
-async def read(desk: Desk, asked: Envelope) -> tuple[Events, Result]:
-    """The events of a stream to its end, without the time that each has, and its result."""
-    (request_id,) = await desk.admit([asked])
-    result = await desk.result(request_id)
-    events = [json.loads(event) for _, event in (await desk.seen(request_id)).chunks]
-    assert len({(event.pop("id"), event.pop("created")) for event in events}) <= 1
-    return events, result
-
-
-def text_of(events: Events) -> str:
-    choices = [choice for event in events for choice in event["choices"]]
-    return "".join(one["text"] if "text" in one else one["delta"]["content"] for one in choices)
-
-
-def without_empty(events: Events) -> Events:
-    """Without chunks of a character that was not whole yet: these may come twice."""
-    texts = [event for event in events if event["choices"]]
-    idle = [e for e in texts if not text_of([e]) and not e["choices"][0]["finish_reason"]]
-    return [event for event in events if event not in idle]
-
-
-async def answer(desk: Desk, asked: Envelope) -> tuple[dict[str, Any], Result]:
-    """The whole answer of a request that does not stream, without its time, and its result."""
-    (request_id,) = await desk.admit([asked])
-    result = await desk.result(request_id)
-    body = json.loads(result.body)
-    del body["id"], body["created"]
-    return body, result
-
-
-async def start(desk: Desk, engine: CutEngine) -> CutEngine:
-    await desk.worker(engine, recheck_s=0.01)
-    return engine
 
 
 @pytest.mark.parametrize(
@@ -280,76 +194,3 @@ async def test_drain_hands_a_stream_over(desk: Desk) -> None:
     assert result == told
     shown = await desk.show(request_id)
     assert (shown.attempts, shown.crashes) == (0, 0)
-
-
-@pytest.mark.parametrize("make", [chat, completion])
-async def test_an_answer_whose_progress_is_kept_goes_on(desk: Desk, make: Any) -> None:
-    """`X-Resume` without a stream: the answer of an engine that was never cut off."""
-    engine = await start(desk, CutEngine(desk))
-    plain = await answer(desk, replace(make(stream=False), progress=False))
-    for cut in (None, 2, 9, 17):
-        engine.asked.clear()
-        engine.cut = cut
-        body, result = await answer(desk, make(stream=False))
-        choice, expected = (one["choices"][0] for one in (body, plain[0]))
-        assert choice.get("message") == without_nulls(expected.get("message"))
-        assert choice.get("text") == expected.get("text")
-        assert (choice["finish_reason"], body["usage"]) == ("length", plain[0]["usage"])
-        assert (result.usage, result.content_type) == (plain[1].usage, "application/json")
-        assert len(engine.asked) == (1 if cut is None else 2)
-
-
-def without_nulls(message: dict[str, Any] | None) -> dict[str, Any] | None:
-    return message and {name: value for name, value in message.items() if value is not None}
-
-
-async def test_kept_progress_that_cannot_go_on_begins_anew(desk: Desk) -> None:
-    """Nobody has read any of it: no error, and no part of the first answer in the second."""
-
-    class Changed(CutEngine):
-        def traits(self, model: str) -> Traits:
-            return Traits(token_ids=True) if not self.asked else Traits()
-
-    engine = await start(desk, Changed(desk, cut=6))
-    plain = await answer(desk, replace(chat(stream=False), progress=False))
-    engine.asked.clear()
-    engine.cut = 6
-    body, result = await answer(desk, chat(stream=False))
-    assert body == plain[0]
-    assert (result.state, len(engine.asked)) == ("done", 2)
-
-
-@pytest.mark.parametrize("usage", [None, {"include_usage": True}])
-async def test_a_text_that_was_delivered_whole_only_needs_its_end(
-    desk: Desk, usage: dict[str, bool] | None
-) -> None:
-    """Its worker died between the last chunk and the end: no engine is asked again."""
-    engine = CutEngine(desk)
-    worker, _ = await desk.worker(engine, serving=True)
-    whole, told = await read(desk, chat(stream_options=usage))
-    await desk.kill(worker)
-    kept = len(whole) - bool(usage)
-    (request_id,) = await desk.admit([chat(stream_options=usage)])
-    await emit_as_dead(desk, request_id, chat(), kept)
-    second = await start(desk, CutEngine(desk))
-    result = await desk.result(request_id)
-    events = [json.loads(event) for _, event in (await desk.seen(request_id)).chunks]
-    assert len({(event.pop("id"), event.pop("created")) for event in events}) == 1
-    assert events == whole
-    assert (result, second.asked) == (told, [])
-
-
-async def emit_as_dead(desk: Desk, request_id: str, asked: Envelope, count: int) -> None:
-    """Take the request, emit the first `count` chunks of its answer and be gone."""
-    (grant,) = (await desk.leases.take(Take("dead", 1, 1, 1, {"normal": 1}))).grants
-    engine = SimEngine("zero")
-    await engine.start()
-    body = json.loads(asked.body) | {"return_token_ids": True}
-    call = EngineCall(request_id, CHAT, json.dumps(body).encode(), stream=True)
-    marks = Marks(TokenIds.ADDED)
-    said = [
-        marks.take(event.data) async for event in engine.generate(call) if isinstance(event, Chunk)
-    ]
-    await engine.close()
-    emission = Emission(request_id, grant.call, 0, Usage(), said[:count])
-    assert await desk.leases.emit("dead", [emission]) == ["ok"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forebay_shared.calls.output import Emitted
-from forebay_worker.marks import SPOILED, read_mark
+from forebay_worker.marks import MAY_END_WITHIN, SPOILED, read_mark
 
 Page = Callable[[int, int], Awaitable[Sequence[Emitted]]]
 
@@ -18,7 +18,8 @@ class Delivered:
     """Chunks that a client may have seen.
 
     `prompt` and `ids`: token ids of the prompt and of the text, where every text has its mark
-    (`marked`). `template`: a chunk whose fields all chunks share. `pieces`: chunks with text.
+    (`marked`). `ends_whole`: they end where the text ends, for sure. `ends_marked`: the very last
+    chunk has a mark. `template`: a chunk whose fields all chunks share. `pieces`: chunks with text.
     `finish_reason`: empty where the text has not ended. `usage_told`: the usage was delivered too.
     """
 
@@ -32,6 +33,7 @@ class Delivered:
     usage_told: bool = False
     marked: bool = True
     ends_marked: bool = True
+    ends_whole: bool = True
     spoiled: bool = False
 
     def add(self, event: bytes, mark: bytes) -> None:
@@ -53,6 +55,7 @@ class Delivered:
             prompt, ids = read_mark(mark)
             self.prompt = self.prompt or prompt
             self.ids += ids
+            self.ends_whole = not mark.endswith(MAY_END_WITHIN)
 
     def _read(self, chunk: dict[str, Any]) -> str:
         if not chunk["choices"]:

@@ -4,6 +4,9 @@ The engine is asked for token ids where the client did not ask for them; they ar
 the client gets. A mark is `<ids>`, or `<prompt ids>;<ids>` with the first text, ids as decimal
 numbers with commas between. The ids of a character that is not whole yet have no text; they wait
 for the chunk that completes it, so that all marks together end where the delivered text ends.
+
+An engine that is ahead of its reader puts several tokens into one chunk, and the last of them may
+be the begin of a character whose text is yet to come. Such a mark ends with `?`.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ _BESIDE_TEXT = re.compile(
     rb'"(?:reasoning|reasoning_content|refusal)"\s*:\s*"|"tool_calls"\s*:\s*\[\{'
 )
 
+MAY_END_WITHIN = b"?"
 SPOILED = b"!"
 """The mark of a chunk that holds more than plain text: the stream cannot be continued."""
 
@@ -70,6 +74,8 @@ class Marks:
         if not self._ids or (_NO_TEXT.search(data) and not _FINISH.search(data)):
             return b""
         mark = b",".join(self._ids)
+        if b"," in self._ids[-1]:
+            mark += MAY_END_WITHIN
         if self._prompt:
             mark = self._prompt + b";" + mark
         self._prompt = b""
@@ -79,7 +85,7 @@ class Marks:
 
 def read_mark(mark: bytes) -> tuple[list[int], list[int]]:
     """The ids of the prompt, where this mark has them, and those of the text."""
-    prompt, _, ids = mark.rpartition(b";")
+    prompt, _, ids = mark.removesuffix(MAY_END_WITHIN).rpartition(b";")
     return _numbers(prompt), _numbers(ids)
 
 

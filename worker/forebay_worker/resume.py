@@ -22,6 +22,11 @@ from forebay_worker.prepare import Prepared, asks_usage, go_on, prepare
 from forebay_worker.resumable import Body, resumable
 from forebay_worker.runs import Run
 
+_MOST_BYTES = 4
+"""Bytes of a character, so most tokens of one that is not whole and one more."""
+_LOOKED_AT, _COMPARED = 48, 16
+"""Tokens whose text is asked for, and letters at its end that are compared."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -74,7 +79,28 @@ class Resume:
         if delivered.finish_reason:
             return _ended(envelope, plan, delivered)
         traits = self._engine.traits(envelope.model)
+        if delivered.marked and not delivered.ends_whole:
+            asks_ids = bool(plan.get("return_token_ids"))
+            if not await self._cut_to_text(envelope.model, delivered, whole=asks_ids):
+                return None
         return go_on(envelope, run.grant.request_id, plan, delivered, traits)
+
+    async def _cut_to_text(self, model: str, delivered: Delivered, *, whole: bool) -> bool:
+        """Drop the ids of a character that was not delivered; whether ids and text end together.
+
+        `whole`: none may be dropped, for the client has them.
+        """
+        expected = _squeezed(delivered.text)
+        for dropped in range(1 if whole else _MOST_BYTES):
+            ids = delivered.ids[: len(delivered.ids) - dropped]
+            text = await self._engine.text_of(model, ids[-_LOOKED_AT:])
+            if text is None:
+                return False
+            said = _squeezed(text)[-_COMPARED:]
+            if said and expected.endswith(said):
+                delivered.ids = ids
+                return True
+        return False
 
     async def _read(self, run: Run) -> Delivered | None:
         request_id = run.grant.request_id
@@ -99,3 +125,8 @@ def _ended(envelope: Envelope, plan: Body, delivered: Delivered) -> Ended | None
         chunks.append(Rewriter(delivered.template, usage).usage_chunk())
     body = b"" if envelope.stream else compact(assemble(delivered.events) or {})
     return Ended(delivered.finish_reason, usage, chunks, body)
+
+
+def _squeezed(text: str) -> str:
+    """Without blanks, which engines add and drop between tokens that they read alone."""
+    return "".join(text.split())

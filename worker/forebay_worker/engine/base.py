@@ -13,7 +13,7 @@ Errors, and what the caller can do about each:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -108,6 +108,9 @@ class Engine(Protocol):
 
     def traits(self, model: str) -> Traits:
         """What the engine can do for this model, as it said when it last listed its models."""
+
+    async def text_of(self, model: str, token_ids: Sequence[int]) -> str | None:
+        """The text of these tokens, None where the engine does not say. Raises an EngineError."""
 
     async def close(self) -> None:
         """Let go of everything; calls that still run end with EngineBroken."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -139,6 +139,16 @@ class OpenAIEngine:
 
     def traits(self, model: str) -> Traits:
         return self._traits.get(model, Traits())
+
+    async def text_of(self, model: str, token_ids: Sequence[int]) -> str | None:
+        asked = {"model": model, "tokens": list(token_ids)}
+        async with self._request("POST", "/detokenize", json=asked) as response:
+            body = await response.read()
+        try:
+            text = json.loads(body)["prompt"]
+        except (ValueError, KeyError, TypeError):
+            return None
+        return text if isinstance(text, str) else None
 
     @asynccontextmanager
     async def _request(

@@ -58,3 +58,12 @@ DEFAULT = Profile()
 ZERO = Profile(instant=True, slots=1_024, num_blocks=1_048_576)
 """Serves without delay: what is left is the cost of everything round the engine."""
 PROFILES = {"default": DEFAULT, "zero": ZERO}
+
+
+def named(profile: Profile | str) -> Profile:
+    """The profile of this name. Raises ValueError where there is none."""
+    if isinstance(profile, Profile):
+        return profile
+    if profile not in PROFILES:
+        raise ValueError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
+    return PROFILES[profile]

@@ -33,7 +33,7 @@ from forebay_worker.engine.base import (
     Load,
     Traits,
 )
-from forebay_worker.engine.profile import DEFAULT, PROFILES, Profile
+from forebay_worker.engine.profile import DEFAULT, Profile, named
 from forebay_worker.engine.sim_answer import ChunkWriter, TextAnswer
 from forebay_worker.engine.sim_batch import Batch
 from forebay_worker.engine.sim_fields import Body, parse_body
@@ -56,8 +56,7 @@ _READERS: dict[str, _Reader] = {
     "/v1/score": read_score,
     "/v1/rerank": read_rerank,
 }
-# A batch later than this (the process was stopped) starts anew instead of catching up.
-_MOST_LATE_S = 0.1
+_MOST_LATE_S = 0.1  # a batch that is later (the process was stopped) starts anew
 _MOST_CALLS = 100_000  # remembered, oldest forgotten first
 _TOKENS_A_TURN = 32  # of an instant stream, before others run
 
@@ -76,7 +75,7 @@ class SimEngine:
         seed: int = 0,
         speed: float = 1.0,
     ) -> None:
-        self.profile = _profile(profile)
+        self.profile = named(profile)
         self.totals = Totals()
         self.calls: deque[CallRecord] = deque(maxlen=_MOST_CALLS)
         if not models or speed <= 0:
@@ -127,6 +126,9 @@ class SimEngine:
 
     def traits(self, model: str) -> Traits:
         return Traits(True, True, self.profile.max_model_len)
+
+    async def text_of(self, model: str, token_ids: Sequence[int]) -> str | None:
+        return None  # each chunk holds one token: nobody needs to ask
 
     async def load(self) -> Load:
         self._require_alive()
@@ -240,11 +242,3 @@ def _answer(request: TextRequest | PoolingRequest, deltas: list[Delta]) -> Answe
     else:
         body = TextAnswer(request).whole(deltas)
     return Answer(200, "application/json", body)
-
-
-def _profile(profile: Profile | str) -> Profile:
-    if isinstance(profile, Profile):
-        return profile
-    if profile not in PROFILES:
-        raise ValueError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
-    return PROFILES[profile]
