@@ -13,7 +13,7 @@ from tests.flow.identities import assert_identities, keys_without_ttl
 from tests.flow.processes import until
 from tests.flow.system import QUICK
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 COUNT, AT_ONCE = 400, 32
 SPARE = 4
 """Connections that two processes may open later; they are bounded, whatever comes."""

@@ -15,7 +15,7 @@ from tests.flow.identities import assert_identities
 from tests.flow.processes import until
 from tests.vllm.rig import EngineServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 HELD = 4
 
 
@@ -28,7 +28,7 @@ def engine(tmp_path: Path) -> Iterator[EngineServer]:
     one.kill()
 
 
-@pytest.mark.parametrize("how", ["in order", pytest.param("killed", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["in order", "killed"])
 async def test_what_an_engine_drops_while_its_worker_is_stopped_blames_nobody(
     tmp_path: Path, engine: EngineServer, http: aiohttp.ClientSession, how: str
 ) -> None:

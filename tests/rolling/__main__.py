@@ -6,11 +6,13 @@ import argparse
 import asyncio
 import json
 import shutil
+import signal
 import sys
 import tempfile
+from collections.abc import Coroutine
 from pathlib import Path
 
-from tests.rolling.run import run
+from tests.rolling.run import Report, run
 
 RESTARTS = 30
 
@@ -19,7 +21,7 @@ def main() -> int:
     """0 where no client and no request noticed, else 1."""
     chosen = _parser().parse_args()
     folder = Path(tempfile.mkdtemp(prefix="forebay-rolling-", dir="/tmp"))
-    report = asyncio.run(run(folder, chosen.restarts))
+    report = asyncio.run(_until_told(run(folder, chosen.restarts)))
     if chosen.json is not None:
         chosen.json.write_text(json.dumps(report.as_json(), indent=1) + "\n")
     print(report.text())
@@ -27,6 +29,13 @@ def main() -> int:
     if report.good:
         shutil.rmtree(folder)
     return 0 if report.good else 1
+
+
+async def _until_told(running: Coroutine[None, None, Report]) -> Report:
+    """Run; SIGTERM ends it like Ctrl-C does, so that no process is left behind."""
+    task = asyncio.ensure_future(running)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
 def _parser() -> argparse.ArgumentParser:
