@@ -10,8 +10,10 @@ ENDED = "return record.state == one.state and 'ok' or 'lost'"
 OVER = "tonumber(record.deadline) <= q.now then\n    E.close(q, record, 'expired', 'deadline')\n"
 NO_VICTIMS = "  end\n  return nil\nend\n\nfunction A.newest"
 
-MUTANTS: dict[str, tuple[str, str]] = {
-    # leases
+Faults = dict[str, tuple[str, str]]
+"""Name → text that stands exactly once in the library, and what takes its place."""
+
+LEASES: Faults = {
     "no_lease_check": (HELD, "false then"),
     "renew_keeps_the_old_end": (
         "redis.call('ZADD', K.leases(q), q.now + q.settings.lease_ms, one.id)\n  M.claim",
@@ -39,7 +41,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "a_full_sweep_waits": ("if not again then P.set(q, 'reclaimed', q.now) end",
                            "P.set(q, 'reclaimed', q.now)"),
     "consumers_stay": ("if row.err == nil and #row == 0 then", "if false then"),
-    # fairness
+}  # fmt: skip
+
+FAIRNESS: Faults = {
     "clamp_at_take": ("local start = math.max(a or v,", "local start = math.max(v,"),
     "no_settlement_at_the_end": (
         "worker = M.leave_running(q, record)\n    F.settle(q, record, tonumber(record.used))",
@@ -64,7 +68,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "redis.call('HSET', K.starts(q, class), flow, 0)",
     ),
     "tags_outlive_the_class": ("redis.call('DEL', K.tags(q, class))", ""),
-    # suspects, attempts
+}  # fmt: skip
+
+BLAME: Faults = {
     "suspects_without_caps": (
         "local held = T.held_suspects(q, t)\n",
         "local held = T.held_suspects(q, t)\n  if true then return true end\n",
@@ -101,7 +107,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
         "if redis.call('ZSCORE', K.returned(q, class), flow)\n"
         "    and not redis.call('ZSCORE', K.depth(q, class), flow) then",
     ),
-    # admission
+}  # fmt: skip
+
+ADMISSION: Faults = {
     "a_refusal_uses_budget": (
         "one.spending[what] = level - cost\n",
         "one.spending[what] = level - cost\n  A.spend(q, one, what, level - cost)\n",
@@ -120,8 +128,11 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "shed_though_it_does_not_suffice": (NO_VICTIMS, NO_VICTIMS.replace("nil", "list")),
     "given_back_ones_are_shed": ("if record and record.place == 'waiting' and", "if record and"),
     "another_body_is_the_same_request": ("if fingerprint ~= one.fingerprint then", "if false then"),
-    "drained_pool_admits": ("if q.clock.draining == '1' then return", "if false then return"),
-    # the end
+    "drained_pool_admits": ("if q.clock.draining == '1' then return {'draining', 'pool'",
+                            "if false then return {'draining', 'pool'"),
+}  # fmt: skip
+
+END: Faults = {
     "the_empty_stream_stays": ("if redis.call('XLEN', queue) > 0 then return false end",
                                "if true then return false end"),
     "deadlines_outlive_requests": (EXPIRED + "  if E", "if E"),
@@ -131,11 +142,15 @@ MUTANTS: dict[str, tuple[str, str]] = {
                     "if true then return end"),
     "results_live_for_ever": ("result, 'PX', q.settings.result_ttl_ms)", "result)"),
     "the_worker_is_not_told": ("if worker then M.order(", "if false then M.order("),
-    # chunks, readers
+}  # fmt: skip
+
+READERS: Faults = {
     "chunks_twice": ("for i = have - offset + 1, " + APPEND, "for i = 1, " + APPEND),
     "a_gap_is_filled": ("if offset > have then return 'gap' end", ""),
     "too_many_watchers": ("while #names > M.WATCHERS do table.remove(names, 1) end", ""),
-    # take
+}  # fmt: skip
+
+TAKE: Faults = {
     "expired_ones_are_granted": (
         "elseif " + OVER + "  else\n    return record, map",
         "else\n    return record, map",
@@ -145,7 +160,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "paused_pool_grants": ("if q.clock.paused ~= '1' then T.grants(q, t) end", "T.grants(q, t)"),
     "no_second_ring": ("elseif t.granted and t.granted[class] then", "elseif false then"),
     "bells_without_bound": ("redis.call('LTRIM', key, 0, P.RINGS - 1)", ""),
-    # dead letters
+}  # fmt: skip
+
+DEAD: Faults = {
     "purged_bytes_still_count": ("P.add(q, 'dead_bytes', -(tonumber(fields.size) or 0))\n    gone",
                                  "gone"),
     "requeued_while_it_waits": (
@@ -157,7 +174,40 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "any_age_is_purged": ("return (tonumber(fields.at) or 0) <= q.now - want.age", "return true"),
     "letters_out_of_bounds": ("if count <= limit.dead_count and", "if count <= 100000 and"),
 }  # fmt: skip
-"""Name → text that stands exactly once in the library, and what takes its place."""
+
+GROUPS: tuple[tuple[Faults, tuple[str, ...]], ...] = (
+    (
+        LEASES,
+        (
+            "test_reclaim.py",
+            "test_renew.py",
+            "test_finish.py",
+            "test_take.py",
+            "test_steps.py",
+            "test_release.py",
+        ),
+    ),
+    (
+        FAIRNESS,
+        (
+            "test_fair.py",
+            "test_finish.py",
+            "test_release.py",
+            "test_renew.py",
+            "test_take.py",
+            "test_sweep.py",
+        ),
+    ),
+    (BLAME, ("test_take.py", "test_release.py")),
+    (ADMISSION, ("test_admit.py", "test_cancel.py")),
+    (END, ("test_finish.py", "test_cancel.py", "test_reply.py", "test_take.py")),
+    (READERS, ("test_emit.py", "test_reply.py", "test_finish.py")),
+    (TAKE, ("test_take.py", "test_operator.py")),
+    (DEAD, ("test_dead.py",)),
+)
+"""Faults, and where the tests stand that must see them, below tests/shared/library."""
+
+MUTANTS: Faults = {name: fault for faults, _ in GROUPS for name, fault in faults.items()}
 
 
 def mutated(text: str, name: str) -> str:

@@ -53,6 +53,7 @@ def test_unsent_chunks_and_the_end_mark_come_in_the_same_step(rig: Rig) -> None:
     rig.take(room("w1", 1))
     rig.emit("w1", [Emission(request_id(1), 1, 0, (3, 0, 1), ((b"a", b""),))])
     assert rig.finish("w1", [done(1, 1, offset=2, chunks=((b"c", b""),))]) == [b"gap"]
+    rig.check()
     assert rig.finish("w1", [done(1, 1, offset=1, chunks=((b"b", b""), (b"c", b"")))]) == [b"ok"]
     rig.check()
     assert (

@@ -91,6 +91,15 @@ def test_a_take_stops_after_a_mebibyte_of_payload(rig: Rig) -> None:
     rig.check()
 
 
+def test_a_take_grants_no_more_of_a_class_than_is_free_for_it(rig: Rig) -> None:
+    """However much of it waits, and whatever room there is for others."""
+    rig.admit([plain(n) for n in range(4)])
+    rig.admit([plain(n, "high") for n in range(4, 6)])
+    taken = ids(rig.take(room("w1", 1, count=4, free={"normal": 1, "high": 0, "low": 3})))
+    assert taken == [request_id(0)]
+    rig.check()
+
+
 def test_a_paused_pool_gives_nothing_and_rings_when_it_goes_on(rig: Rig) -> None:
     rig.admit([plain(1)])
     rig.switch(True, None)

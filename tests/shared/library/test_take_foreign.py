@@ -88,6 +88,16 @@ def test_a_destroyed_group_is_made_anew_and_loses_nothing(
     check_empty(client, library)
 
 
+def test_a_group_that_is_made_anew_reads_from_the_beginning(
+    library: HeldLibrary, client: Redis
+) -> None:
+    """What was there before it is served by the next take, whatever the audit does later."""
+    for number in range(3):
+        admit(library, number)
+    client.xgroup_destroy(library.prefix + QUEUE, "workers")
+    assert take(library, "w1", 1) == [request_id(n) for n in range(3)]
+
+
 def test_deleted_entries_are_lost_loudly(library: HeldLibrary, client: Redis) -> None:
     """Waiting, given back or crashed: they become dead letters, the rest is served."""
     for number in range(5):
