@@ -58,7 +58,7 @@ class Read:
 
 
 def tokens_of(engine: EngineUnderTest) -> int:
-    return 120 if engine.kind == "sim" else 500
+    return 120 if engine.kind == "sim" else 900
 
 
 def asked(engine: EngineUnderTest, question: str) -> dict[str, Any]:
@@ -108,12 +108,12 @@ class Clients:
         return cls(system, engine, await asyncio.gather(*answers))
 
     async def until_read(self, letters: int) -> None:
-        """Wait until half of them have read so much."""
+        """Wait until one has read so much: a real engine is then far ahead of its readers."""
 
-        async def half_read() -> bool:
-            return sum(len(one.text) >= letters for one in self.seen) >= STREAMS // 2
+        async def one_read() -> bool:
+            return any(len(one.text) >= letters for one in self.seen)
 
-        await until(half_read, 60, "clients read", every_s=0.005)
+        await until(one_read, 60, "a client reads", every_s=0.005)
 
     async def judge(self) -> None:
         """Each has read exactly what an undisturbed engine says, as one stream."""
@@ -137,7 +137,7 @@ async def test_streams_go_on_when_their_worker_is_killed(
 ) -> None:
     """SIGKILL: the other worker goes on within a lease; the dead one's are counted as crashed."""
     clients = await Clients.start(system, engine_urls[0])
-    await clients.until_read(40)
+    await clients.until_read(20)
     system.working[0].kill()
     await clients.judge()
     rows = await clients.requests()
@@ -151,7 +151,7 @@ async def test_streams_go_on_when_their_engine_is_killed(
 ) -> None:
     """Its worker lives and gives them back; the other engine goes on."""
     clients = await Clients.start(system, engine_urls[0])
-    await clients.until_read(40)
+    await clients.until_read(20)
     engine_urls[0].kill()
     await clients.judge()
     assert any(row.crashes for row in await clients.requests())
@@ -163,7 +163,7 @@ async def test_streams_go_on_over_a_drain(
 ) -> None:
     """SIGTERM, then again: what runs is handed over at once, and nobody is blamed."""
     clients = await Clients.start(system, engine_urls[0])
-    await clients.until_read(40)
+    await clients.until_read(20)
     drained = system.working[0]
     drained.send(signal.SIGTERM)
     drained.send(signal.SIGINT)
