@@ -19,7 +19,7 @@ PATIENT_S = 10.0
 """Silence that makes a failover; long enough for a busy machine. Tests of failover take 1 s."""
 OPTIONS = (
     "--cluster-enabled", "yes", "--cluster-replica-validity-factor", "0",
-    "--repl-diskless-sync-delay", "0",
+    "--repl-diskless-sync-delay", "0", "--shutdown-timeout", "0",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from forebay_shared.embedded.finder import find_server
 from forebay_shared.embedded.process import ServerProcess
 
 SERVICE = "waterworks"
-OPTIONS = ("--repl-diskless-sync-delay", "0")
+OPTIONS = ("--repl-diskless-sync-delay", "0", "--shutdown-timeout", "0")
 
 
 class SentinelProcess:
