@@ -24,7 +24,8 @@ def _pools(
 @click.option(
     "--redis", "redis_url", default="redis://127.0.0.1:6379/0", show_default=True,
     envvar="FOREBAY_REDIS", show_envvar=True,
-    metavar="URL", help="The queue: redis://, rediss:// or unix:// URL of Redis or Valkey.",
+    metavar="URL", help="The queue, Redis or Valkey: a redis://, rediss://, unix://, "
+    "redis+cluster:// or redis+sentinel:// URL.",
 )  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(

@@ -71,7 +71,7 @@ def _engine_key(_: click.Context, __: click.Parameter, value: str | None) -> str
     show_default=True,
     show_envvar=True,
     callback=_redis,
-    help="Redis or Valkey: redis://, rediss:// or unix://.",
+    help="Redis or Valkey: redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://.",
 )
 @click.option(
     "--engine",

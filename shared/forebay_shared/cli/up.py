@@ -37,8 +37,8 @@ EXAMPLES = example("""
     "--redis",
     "redis_url",
     envvar="FOREBAY_REDIS",
-    help="redis://, rediss:// or unix:// URL.  [env var: FOREBAY_REDIS; default: an embedded "
-    "server]",
+    help="redis://, rediss://, unix://, redis+cluster:// or redis+sentinel:// URL.  "
+    "[env var: FOREBAY_REDIS; default: an embedded server]",
 )
 @click.option(
     "--state",
