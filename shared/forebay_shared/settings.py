@@ -123,6 +123,8 @@ class PoolSettings(_Frozen):
         # A dead worker's requests run again within lease + sweep.
         _require(self.reclaim_ms <= self.lease_ms, "reclaim_ms must not be above lease_ms")
         _require(self.sweep_ms <= self.reclaim_ms, "sweep_ms must not be above reclaim_ms")
+        # Sweeps that are further apart look like an outage, which delays recovery.
+        _require(self.lease_ms >= 3 * self.sweep_ms, "lease_ms must be at least 3 × sweep_ms")
         # A worker whose leases still run must not be forgotten.
         _require(self.worker_ttl_ms >= self.lease_ms, "worker_ttl_ms must be at least lease_ms")
         # A result must be able to hold what a body asks for, plus its head.
