@@ -102,6 +102,28 @@ async def test_moved_slot_is_followed(cluster: Cluster) -> None:
         assert got == (key.encode(), b"after")
 
 
+@pytest.fixture
+def nameless(cluster: Cluster) -> Iterator[None]:
+    """The nodes tell their ports alone, as behind a load balancer of a managed service."""
+    name = "cluster-preferred-endpoint-type"
+    for node in cluster.nodes:
+        node.client.config_set(name, "unknown-endpoint")
+    yield
+    for node in cluster.nodes:
+        node.client.config_set(name, "ip")
+
+
+async def test_nodes_that_tell_no_names_are_where_the_others_are(
+    cluster: Cluster, nameless: None
+) -> None:
+    """Also after a move, which then names the port alone."""
+    async with connect(cluster.url, key=KEYS.layout) as client:
+        assert await at(client, POOLS).zadd(POOLS, {"named": 1}) == 1
+        assert await client.rpush(KEYS.bell("high"), 1) == 1
+        await asyncio.to_thread(cluster.move_slot, KEYS.layout, elsewhere(cluster))
+        assert await client.llen(KEYS.bell("high")) == 1
+
+
 async def test_call_in_a_moving_slot_is_away_and_whole(cluster: Cluster, client: Redis) -> None:
     """Redis refuses a function before its first line while its keys are on two servers."""
     library = Library(client)

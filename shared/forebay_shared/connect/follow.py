@@ -106,7 +106,8 @@ class Following(Connection):
             with self._doubting():
                 return await super().read_response(*args, **options)
         except exceptions.MovedError as error:
-            to = Node(error.host or self.host, error.port)
+            # A node that may not tell names gives the port alone.
+            to = Node(error.host.strip("?") or self.host, error.port)
             await self.disconnect(nowait=True)
             await self._where.moved(error.slot_id, to)
             raise Moved(str(error)) from error

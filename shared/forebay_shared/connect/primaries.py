@@ -153,14 +153,18 @@ async def _ask_sentinel(address: Address, node: Node) -> Places:
 
 async def _ask_cluster(address: Address, node: Node) -> Places:
     rows = await _asked(address, node, ("CLUSTER", "SLOTS"), "a node of a cluster")
-    # A server that does not know its own name leaves it out: then it is the one asked.
     places = [
-        (int(first), int(last), Node((primary[0] or b"").decode() or node.host, int(primary[1])))
+        (int(first), int(last), Node(_named(primary[0]) or node.host, int(primary[1])))
         for first, last, primary, *_ in rows
     ]
     if not places:
         raise NoPrimary(f"the cluster that {node} is in serves no slot yet")
     return places
+
+
+def _named(host: bytes | None) -> str:
+    """Empty where a node has no name, or none it may tell: then it is where the one asked is."""
+    return "" if host in (None, b"?") else host.decode()
 
 
 async def _asked(address: Address, node: Node, command: Sequence[str], what: str) -> Any:
