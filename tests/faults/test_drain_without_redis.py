@@ -14,11 +14,12 @@ from tests.producer.running import BODY, CHAT, QUICK, serving, until
 from tests.producer.scripted import working
 from tests.producer.scripts import stay
 from tests.servers import Server, start_server
-from tests.worker.desk import FAST
-from tests.worker.scripted import ScriptedEngine, answers
+from tests.worker.desk import FAST, Desk
+from tests.worker.scripted import Held, ScriptedEngine, answers
 
 from forebay_producer.options import ServeOptions
 from forebay_producer.serve import Producer
+from forebay_shared.calls import Operator
 from forebay_worker.drain import AFTER_GRACE_S
 from forebay_worker.options import WorkOptions
 from forebay_worker.worker import Worker
@@ -45,6 +46,45 @@ async def test_a_worker_whose_redis_has_never_answered_is_gone_at_once(hanging: 
     worker.drain.request("test")
     assert await serving == 0
     assert monotonic() - began_s < AFTER_GRACE_S
+
+
+@pytest.mark.parametrize("redis_is", ["killed", "silent"])
+async def test_a_second_signal_does_not_wait_for_redis(tmp_path: Path, redis_is: str) -> None:
+    """The grace is long, and nothing can be given back: gone within 2 s, leases run out."""
+    with start_server(tmp_path) as server:
+        desk = Desk(server.url)
+        await desk.open()
+        engine = ScriptedEngine(Held())
+        worker, serving = await desk.worker(engine, grace_s=60.0)
+        await desk.submit()
+        await engine.called.wait()
+        if redis_is == "killed":
+            server.kill()
+        else:
+            server.pause()
+        worker.drain.request("first")
+        began_s = monotonic()
+        worker.drain.request("second")
+        assert await serving == 0
+        assert monotonic() - began_s <= AFTER_GRACE_S
+        server.resume()
+        await desk.close()
+
+
+async def test_a_worker_of_a_paused_pool_leaves_at_once(redis_url: str) -> None:
+    """What waits there waits on, and is not touched."""
+    desk = Desk(redis_url)
+    await desk.open()
+    await Operator(desk.library).switch(paused=True)
+    worker, leaving = await desk.worker(ScriptedEngine(answers))
+    request_id = await desk.submit()
+    began_s = monotonic()
+    worker.drain.request("test")
+    assert await leaving == 0
+    assert monotonic() - began_s < 1
+    shown = await desk.show(request_id)
+    assert (shown.state, shown.takes) == ("queued", 0)
+    await desk.close()
 
 
 async def test_a_producer_whose_redis_has_never_answered_is_gone_on_time(hanging: Server) -> None:

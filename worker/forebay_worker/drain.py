@@ -15,9 +15,11 @@ from forebay_shared.logs import event
 from forebay_worker.runs import Runs, Stop
 
 AFTER_GRACE_S = 2.0
-"""For giving back what is left, and for the answer to an open take."""
+"""After the grace, or a second request, the process is gone within this time."""
+HAND_OVER_S = 1.2
+"""Of that, for giving back what is left and for the answer to an open take."""
 LEAVE_S = 0.5
-"""Kept of that for leaving the registry and closing."""
+"""Of that, for leaving the registry and closing; the rest is for a busy machine."""
 
 
 class Drain:
@@ -52,14 +54,14 @@ async def run_dry(drain: Drain, runs: Runs, take_idle: asyncio.Event, grace_s: f
     for run in left:
         run.stop(Stop.RECALLED)
     ends_s = min(ends_s, loop.time())
-    await _first(_handed_over(runs, take_idle), until_s=ends_s + AFTER_GRACE_S - LEAVE_S)
+    await _first(_handed_over(runs, take_idle), until_s=ends_s + HAND_OVER_S)
     return runs.empty.is_set() and take_idle.is_set()
 
 
 async def _nothing_left(runs: Runs, take_idle: asyncio.Event) -> None:
     await runs.empty.wait()
     # An open take may still grant something; Redis has this long to say so.
-    until_s = asyncio.get_running_loop().time() + AFTER_GRACE_S - LEAVE_S
+    until_s = asyncio.get_running_loop().time() + HAND_OVER_S
     await _first(_handed_over(runs, take_idle), until_s=until_s)
 
 
