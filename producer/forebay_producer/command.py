@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -82,6 +83,8 @@ def serve(
     not ready any more, serves on for a few seconds, then finishes what is open. A second SIGTERM
     hurries.
     """
+    # As PID 1 a process ignores signals that it does not handle, and there is nothing to drain yet.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     # Loaded here, so that `forebay --help` stays quick.
     from forebay_producer.options import ServeOptions, Timings
     from forebay_producer.serve import run

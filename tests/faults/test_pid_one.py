@@ -49,11 +49,21 @@ class First:
                 stderr=subprocess.STDOUT,
             )
 
-    def send(self, number: signal.Signals) -> None:
-        """To the process itself: whoever made its namespace ignores or passes on nothing."""
+    @property
+    def pid(self) -> int:
+        """Of the process itself: whoever made its namespace ignores signals, or passes none on."""
         children = Path(f"/proc/{self.outer.pid}/task/{self.outer.pid}/children")
         inner = children.read_text().split() if children.exists() else []
-        os.kill(int(inner[0]) if inner else self.outer.pid, number)
+        return int(inner[0]) if inner else self.outer.pid
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def handles(self, number: signal.Signals) -> bool:
+        """Whether it has a handler for this signal."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        (caught,) = (line for line in status.splitlines() if line.startswith("SigCgt"))
+        return bool(int(caught.split()[1], 16) >> number - 1 & 1)
 
     async def told(self, word: str, within_s: float) -> float:
         """Seconds until its log has the word."""
@@ -115,6 +125,23 @@ async def test_a_producer_as_pid_1_drains_at_once(
     first.send(signal.SIGTERM)
     await first.told("draining", 1)
     assert await first.code(0.1 + AFTER_GRACE_S + BUSY_S) == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="handlers are seen in /proc")
+@pytest.mark.parametrize("module", ["forebay_worker", "forebay_producer"])
+async def test_as_pid_1_it_can_be_stopped_before_it_serves(
+    start: Callable[..., First], redis_url: str, module: str
+) -> None:
+    """Most of its start is reading code; a signal that is ignored then comes only once."""
+    first = start(module, "--redis", redis_url)
+
+    async def handles() -> bool:
+        return first.handles(signal.SIGTERM)
+
+    await until(handles, 10, "SIGTERM is handled", every_s=0.005)
+    assert first.log.read_text() == ""
+    first.send(signal.SIGTERM)
+    assert await first.code(AFTER_GRACE_S + BUSY_S) == 0
 
 
 def test_the_image_has_no_shell_before_the_process() -> None:

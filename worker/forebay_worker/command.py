@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from urllib.parse import urlsplit
 
@@ -156,6 +157,8 @@ def work(
     SIGTERM drains: nothing new is taken, what runs may finish within the grace, the rest is given
     back without blame and runs elsewhere. A second signal gives it back at once.
     """
+    # As PID 1 a process ignores signals that it does not handle, and there is nothing to drain yet.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from forebay_worker.worker import run  # heavy: not for --help
 
     logs.set_up(log_level)
