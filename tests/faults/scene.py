@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from tests.faults.way import Way
 from tests.flow.processes import Child, until
 from tests.flow.system import QUICK, System
-from tests.servers import start_server
+from tests.servers import Server, start_server
 
 from forebay_shared.calls import Library, Shown
 from forebay_shared.connect import connect
@@ -33,6 +33,7 @@ WELL_S = 10.0
 class Scene(System):
     """A System whose `ways[0]` is the producer's to Redis, and `ways[1]` the worker's."""
 
+    server: Server
     ways: list[Way] = field(default_factory=list)
 
     @property
