@@ -56,4 +56,4 @@ async def test_twenty_restarts_at_random_times(scene: Scene, http: aiohttp.Clien
     print(f"served again after at most {max(backs_s):.2f} s; {dict(counts(said))}")
     assert set(counts(said)) <= {"right", REFUSED}
     ledger = await assert_identities(scene)
-    assert ledger["done"] + ledger["cancelled"] == ledger["accepted"]
+    assert ledger["done"] + ledger.get("cancelled", 0) == ledger["accepted"]
