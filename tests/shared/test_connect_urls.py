@@ -22,13 +22,13 @@ def ca(tmp_path: Path) -> Path:
 def test_url_schemes(ca: Path) -> None:
     """redis, rediss and unix; certificates are checked unless the URL says otherwise."""
     secure = connect(f"rediss://user:p%40ss@host:7000/3?ssl_ca_certs={ca}").connection_pool
-    assert secure.connection_class is SSLConnection
+    assert issubclass(secure.connection_class, SSLConnection)
     connection = secure.make_connection()
     assert (connection.host, connection.port, connection.db) == ("host", 7000, 3)
     assert (connection.username, connection.password) == ("user", "p@ss")
     assert connection.ssl_context.check_hostname
     local = connect("unix:///tmp/a%20b/redis.sock?db=2").connection_pool
-    assert local.connection_class is UnixDomainSocketConnection
+    assert issubclass(local.connection_class, UnixDomainSocketConnection)
     assert (local.make_connection().path, local.make_connection().db) == ("/tmp/a b/redis.sock", 2)
 
 

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.connection import UnixDomainSocketConnection
+from redis.asyncio.connection import Connection, UnixDomainSocketConnection
 from redis.crc import key_slot
 from redis.maint_notifications import MaintNotificationsConfig
 
@@ -34,6 +34,7 @@ from forebay_shared.connect.judge import (
     redis_full,
     why_unusable,
 )
+from forebay_shared.connect.wire import STURDY
 from forebay_shared.keys import POOLS
 
 __all__ = [
@@ -131,9 +132,10 @@ def _pool(address: Address, key: str, limits: dict[str, Any]) -> BlockingConnect
     options = _common() | limits
     if address.kind is not Kind.SINGLE:
         return FollowingPool(address, key_slot(key.encode()), **options | _alive())
-    if address.options.get("connection_class") is not UnixDomainSocketConnection:
+    kind = address.options.get("connection_class", Connection)
+    if kind is not UnixDomainSocketConnection:
         options |= _alive()
-    return BlockingConnectionPool(**options, **address.options)
+    return BlockingConnectionPool(**options | {**address.options, "connection_class": STURDY[kind]})
 
 
 def _common() -> dict[str, Any]:

@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 from forebay_shared.connect.address import Address, Kind, Node
 from forebay_shared.connect.judge import Moved, NoPrimary
 from forebay_shared.connect.primaries import Primaries, primaries_of
+from forebay_shared.connect.wire import Plain, Secure
 
 # The server has said that it did not carry out the call: the only one that is made again here.
 _ONCE_MORE = Retry(NoBackoff(), 1, supported_errors=(Moved,))
@@ -27,7 +28,7 @@ _STALE = (
 )
 
 
-class Following(Connection):
+class Following(Plain):
     """A connection to whichever server is the primary of a slot when it connects.
 
     It takes no server that says that it is a replica. Whatever goes wrong on it lets the next one
@@ -43,11 +44,11 @@ class Following(Connection):
     def node(self) -> Node:
         return Node(self.host, self.port)
 
-    async def leave(self) -> None:
-        """Close at once; a call that waits for its answer fails."""
+    def leave(self) -> None:
+        """Close at once; a call under way fails, the next one connects anew."""
+        # Not `disconnect`, which would take the streams away under a call that uses them.
         if self._writer is not None:
             self._writer.transport.abort()
-        await self.disconnect(nowait=True)
 
     @property
     def _where(self) -> Primaries:
@@ -109,14 +110,14 @@ class Following(Connection):
             # A node that may not tell names gives the port alone.
             to = Node(error.host.strip("?") or self.host, error.port)
             await self.disconnect(nowait=True)
-            await self._where.moved(error.slot_id, to)
+            self._where.moved(error.slot_id, to)
             raise Moved(str(error)) from error
         except _STALE:
             await self.disconnect(nowait=True)
             raise
 
 
-class FollowingTLS(Following, SSLConnection):
+class FollowingTLS(Following, Secure):
     """The same over TLS."""
 
 

@@ -35,7 +35,7 @@ class Follower(Protocol):
 
     def node(self) -> Node: ...
 
-    async def leave(self) -> None: ...
+    def leave(self) -> None: ...
 
 
 class Primaries:
@@ -70,10 +70,11 @@ class Primaries:
         """Something went wrong: look again before the next connection."""
         self._sure = False
 
-    async def moved(self, slot: int, node: Node) -> None:
+    def moved(self, slot: int, node: Node) -> None:
         """A server has said who serves the slot now."""
-        self._places.insert(0, (slot, slot, node))
-        await self._drop_strays()
+        others = [row for row in self._places if row[:2] != (slot, slot)]
+        self._places = [(slot, slot, node), *others]
+        self._drop_strays()
 
     def follow(self, follower: Follower) -> None:
         """Drop this connection when its primary is another."""
@@ -96,7 +97,7 @@ class Primaries:
                 return  # where it was last is still the best guess, and is asked who it is
             self._looks += 1
             self._sure = True
-        await self._drop_strays()
+        self._drop_strays()
 
     async def _ask_in_turn(self) -> Places:
         """The first answer. Each look begins with another node: one may be cut off."""
@@ -118,14 +119,14 @@ class Primaries:
         asked = ", ".join(map(str, self._address.nodes))
         raise NoPrimary(f"nobody says where the primary is ({asked}): {worst}") from worst
 
-    async def _drop_strays(self) -> None:
+    def _drop_strays(self) -> None:
         moves: set[tuple[Node, Node]] = set()
         for follower in tuple(self._followers):
             at, to = follower.node(), self._node(follower.slot)
             if to is not None and to != at:
                 moves.add((at, to))
                 self._followers.discard(follower)
-                await follower.leave()
+                follower.leave()
         for at, to in moves:
             logs.event("redis_moved", at=str(at), to=str(to))
 
