@@ -41,6 +41,8 @@ SETTINGS = PoolSettings(
 SLOTS = 64
 SLOW_US = 5_000
 SLOW_LENGTH = 10_000
+BUSY_SHARE = 0.5
+"""A machine with so many busy processes for each processor before the start is not ours alone."""
 START_S = 30.0
 STOP_S = 40.0
 DRAIN_S = 60.0
@@ -67,7 +69,7 @@ class Plant:
     operator: Operator
     prefix: str
     undisturbed: bool
-    """Whether no other process can take the server's processor while it serves a command."""
+    """Whether the slow log tells of the commands alone."""
     workers: list[Child] = field(default_factory=list)
 
     async def send(self, first: int, count: int) -> dict[str, Any]:
@@ -183,16 +185,16 @@ async def _until_registered(plant: Plant) -> None:
 
 
 def _prefer(pid: int) -> bool:
-    """Let the server run whenever it can; whether that may be done here.
+    """Let the server run whenever it can; whether its slow log then tells of its commands alone.
 
-    The slow log counts by the wall clock. Where the server shares a processor, it tells of the
-    machine and not of the commands.
+    The log counts by the wall clock: where others take the server's processor, or were busy beside
+    it already, it tells of the machine.
     """
     try:
         os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
     except (AttributeError, OSError):  # no Linux, or no right
         return False
-    return True
+    return os.getloadavg()[0] < BUSY_SHARE * (os.cpu_count() or 1)
 
 
 def _name(command: bytes) -> str:
