@@ -85,10 +85,12 @@ def _sow_all(chosen: dict[str, Mistake], trees: SimpleQueue[Path], jobs: int) ->
         try:
             with _made(tree, chosen[name].edits):
                 red = _first_red(tree, chosen[name].tests)
+            told = red or "ALIVE"
+        except NotSown as error:
+            red, told = "", f"NOT MADE: {error}"
         finally:
             trees.put(tree)
-        took = f"{time.monotonic() - began:.0f} s"
-        print(f"{name:<48} {red or 'ALIVE':<90} {took}", flush=True)
+        print(f"{name:<48} {told:<90} {time.monotonic() - began:.0f} s", flush=True)
         return bool(red)
 
     began = time.monotonic()
@@ -123,13 +125,19 @@ def only_file(tree: Path, edit: Edit) -> Path:
 
 def _first_red(tree: Path, tests: Sequence[str], limit_s: float = LIMIT_S) -> str:
     """The first test that fails, or nothing."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=30"]
     # Else a file that was changed within a second would be taken from its compiled copy.
     env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "FOREBAY_EXAMPLES": "40"}
     env["PYTHONPATH"] = os.pathsep.join(str(tree / one) for one in COMPONENTS)
     try:
         ran = subprocess.run(
-            command, cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=limit_s
+            [*command, *tests],
+            cwd=tree,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
         )
     except subprocess.TimeoutExpired:
         return f"not done within {limit_s:g} s"
