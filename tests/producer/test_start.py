@@ -54,8 +54,8 @@ def _said(url: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptur
 @pytest.mark.parametrize(
     ("login", "why"),
     [
-        ("none:pw-1", "invalid username-password"),
-        ("no-fcall:pw-1", "'fcall'"),
+        ("none:pw-1", "it refused user or password"),
+        ("no-fcall:pw-1", "+fcall"),
         ("no-info:pw-1", "'info'"),
         ("no-xadd:pw-1", "xadd"),
     ],
