@@ -122,7 +122,8 @@ def test_nothing_is_told(redis_url: str, dead: Forebay) -> None:
     asyncio.run(fill(redis_url, []))
     result = dead("ls")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "no such dead letter in pool default" in result.stderr
+    assert "no dead letter in pool default" in result.stderr
+    assert "no such dead letter in pool default" in dead("ls", "--reason", "lost").stderr
 
 
 def test_show(redis_url: str, dead: Forebay) -> None:

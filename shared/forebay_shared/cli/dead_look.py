@@ -66,7 +66,8 @@ async def _ls(url: str, pool: str | None, wanted: Wanted, most: int | None, as_j
             count += 1
             _tell_row(letter, library.pool, now_ms, count == 1, as_json)
         if not count:
-            say(f"no such dead letter in pool {library.pool}")
+            such = "" if wanted == Wanted() else "such "
+            say(f"no {such}dead letter in pool {library.pool}")
 
 
 def _tell_row(letter: Letter, pool: str, now_ms: int, first: bool, as_json: bool) -> None:
