@@ -20,7 +20,6 @@ PRODUCER_GRACE_S, WORKER_GRACE_S = 20.0, 5.0
 STUCK_S = 60.0
 """A process that has not left so long after its grace never will, however busy the machine."""
 SLOTS = 8
-SPEED = 4
 
 
 @dataclass(slots=True)
@@ -113,8 +112,7 @@ def _producer(number: int, redis_url: str, folder: Path) -> Post:
 def _worker(number: int, redis_url: str, folder: Path) -> Post:
     name, port = f"worker {number + 1}", free_port()
     arguments = ["--redis", redis_url, "--engine", "sim", "--admin", f"127.0.0.1:{port}"]
-    arguments += ["--slots", str(SLOTS), "--sim-speed", str(SPEED)]
-    arguments += ["--grace", str(WORKER_GRACE_S)]
+    arguments += ["--slots", str(SLOTS), "--grace", str(WORKER_GRACE_S)]
     return _post(name, "forebay_worker", arguments, port, folder, WORKER_GRACE_S)
 
 

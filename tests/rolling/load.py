@@ -13,7 +13,9 @@ from tests.chaos.texts import expected_text
 CHAT = "/v1/chat/completions"
 PROMPTS = 12
 TOKENS = (20, 60)
-"""Least and most: a tenth of a second and more on an engine of the fleet, well within the grace."""
+"""Least and most: a quarter to a whole second on an engine of the fleet, well within the grace."""
+PAUSE_S = 0.1
+"""Between an answer and the next question: the processor is for the processes that start."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,7 @@ class Load:
             while not self._over.is_set():
                 at = (at + 5) % PROMPTS
                 await self._ask(sdk, kind, at)
+                await asyncio.sleep(PAUSE_S)
 
     async def _ask(self, sdk: AsyncOpenAI, kind: str, at: int) -> None:
         call = _streamed if kind == "stream" else _whole
@@ -71,7 +74,6 @@ class Load:
             text = await call(sdk, self._bodies[at])
         except OpenAIError as error:
             self.tally.errors.append(f"{kind}: {type(error).__name__}: {error}")
-            await asyncio.sleep(0.1)
             return
         self.tally.answers[kind] += 1
         if text != self._texts[at]:

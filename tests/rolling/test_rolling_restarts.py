@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.rolling.run import run
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 RESTARTS = 2
 
 
@@ -18,4 +18,4 @@ async def test_no_client_notices_that_every_process_is_replaced(tmp_path: Path) 
     print(report.text())
     assert report.faults == []
     assert report.processes_replaced == RESTARTS * 5
-    assert sum(report.answers.values()) > 50
+    assert sum(report.answers.values()) > 20
