@@ -56,5 +56,5 @@ def _letters(pool: Pool) -> Iterator[Finding]:
         yield warning(
             f"{letters:,} dead letters",
             "each is a request that killed engines, was lost or could not be read",
-            "look at what they have in common; they are bounded by count and bytes",
+            "`forebay dead ls` shows them",
         )
