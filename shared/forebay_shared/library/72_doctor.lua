@@ -89,7 +89,7 @@ function D.is_needed(q, kind, name)
   return D.ALWAYS[kind] or D.WITH[kind] and D.WITH[kind](q, name)
 end
 
-D.OF_REQUEST = {result = true, output = true}
+D.OF_REQUEST = {result = true, output = true, prompt = true}
 
 -- Why nobody will miss this key, or nil.
 function D.why_leaked(q, key)
