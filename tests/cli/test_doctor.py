@@ -61,7 +61,7 @@ def look(forebay: Forebay, server: Server, *words: str) -> tuple[int, dict[str, 
     """Exit code, and the findings that are not ok by check. Nobody sweeps here, which is told."""
     result = forebay("doctor", "--redis", server.url, "--json", "--scan-s", "0.3", *words)
     rows = found(result)
-    assert "nobody has swept" in rows.pop("sweeps", [{"what": "nobody has swept"}])[0]["what"]
+    assert "nobody has ever" in rows.pop("sweeps", [{"what": "nobody has ever"}])[0]["what"]
     return result.exit_code, rows
 
 

@@ -71,9 +71,9 @@ def sweeps(pool: Pool) -> Iterator[Finding]:
             "let its machine's time service slew the clock and not step it",
         )
     elif ago_ms > LATE_MS:
-        when = f"for {ago_ms / 1000:.0f} s" if pool.counts.swept_ms else "ever"
+        ever = f"swept for {ago_ms / 1000:.0f} s" if pool.counts.swept_ms else "ever swept"
         yield warning(
-            f"nobody has swept {when}",
+            f"nobody has {ever}",
             "deadlines, retries and the requests of dead workers wait for a sweep",
             "start a worker or a producer: each of them sweeps",
         )
