@@ -12,8 +12,10 @@ from tests.worker.desk import Desk
 from tests.worker.scripted import ScriptedEngine, chunk
 
 from forebay_shared.calls import Emission, Grant, Leases
-from forebay_worker.emit import BYTES_PER_CALL, _batches
+from forebay_shared.metrics import Metrics
+from forebay_worker.emit import BYTES_PER_CALL, Emitter, _batches
 from forebay_worker.engine import Chunk, EngineCall, EngineEvent
+from forebay_worker.link import Link
 from forebay_worker.runs import Run, Stop
 from forebay_worker.worker import Worker
 
@@ -193,13 +195,14 @@ def shape(runs: list[Run]) -> list[list[int]]:
 
 
 def test_a_flush_makes_as_many_calls_as_all_streams_need() -> None:
-    """≤ 32 streams and ≤ 1 MiB a call, ≤ 100 chunks of a stream; none waits for the next flush."""
+    """≤ 32 streams, ≤ 150 chunks and ≤ 1 MiB a call, ≤ 100 chunks of a stream; none waits."""
     half = BYTES_PER_CALL // 2
     assert shape([run_with(1) for _ in range(75)]) == [[1] * 32, [1] * 32, [1] * 11]
     assert shape([run_with(half, half), run_with(1), run_with(half)]) == [[2], [1, 1]]
     assert shape([run_with(BYTES_PER_CALL + 1, 1), run_with(1)]) == [[1], [1]]
     assert shape([run_with(*[1] * 250)]) == [[100]]
     assert shape([run_with(0), run_with()]) == [[1]]
+    assert shape([run_with(*[1] * 60) for _ in range(3)]) == [[60, 60], [60]]
     ended, stopped = run_with(1), run_with(1)
     ended.ended = True
     stopped.stop(Stop.LOST)
@@ -243,3 +246,26 @@ async def test_a_failed_call_of_a_flush_costs_the_others_nothing(desk: Desk) -> 
         assert (await desk.result(one)).state == "done"
         entries = await desk.redis.xrange(desk.keys.output(one))
         assert [fields[b"event"] for _, fields in entries[:-1]] == texts
+
+
+async def test_what_is_sent_is_settled_before_its_call_begins() -> None:
+    """A run that drops its chunks in between must not send old ones under a new offset."""
+
+    class Noting(Leases):
+        def __init__(self) -> None:
+            self.sent: list[Emission] = []
+
+        async def emit(self, worker: str, emissions: Sequence[Emission]) -> list[str]:
+            self.sent += emissions
+            return ["ok"] * len(emissions)
+
+    leases, metrics = Noting(), Metrics()
+    emitter = Emitter("w", leases, Link(metrics), metrics)
+    run = run_with(1, 1, 1, 1, 1, 1)
+    run.confirm(2)
+    emitter.soon(run)
+    flush = asyncio.create_task(emitter.flush())
+    asyncio.get_running_loop().call_soon(run.forget_chunks)
+    await flush
+    ((offset, count),) = [(one.offset, len(one.chunks)) for one in leases.sent]
+    assert (offset, count) == (2, 4)

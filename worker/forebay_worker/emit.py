@@ -25,6 +25,8 @@ CALLS_PER_SHARE = 10
 BYTES_PER_CALL = MIB
 STREAMS_PER_CALL = 2 * HEAVY_ITEMS_PER_CALL
 """To append chunks is lighter work than to grant or to end."""
+CHUNKS_PER_CALL = 150
+"""Of all streams together, so that no call takes 5 ms of Redis; more of one stream go alone."""
 
 Kept = tuple[bytes, bytes]
 Batched = tuple[Run, list[Kept]]
@@ -82,17 +84,18 @@ class Emitter:
         """Write what is due, in calls made at the same time; what does not fit waits."""
         runs = self._choose(asyncio.get_running_loop().time())
         batches = _batches(runs)
+        # What is sent is settled here: before a call begins its run may drop what it has.
+        calls = [self._write(batch, [_emission(*one) for one in batch]) for batch in batches]
         # All answers are awaited: a run must not be in a new call while an old one is under way.
-        done = await asyncio.gather(*map(self._write, batches), return_exceptions=True)
+        done = await asyncio.gather(*calls, return_exceptions=True)
         for error in done:
             if error is not None:
                 raise error
         self._tidy(runs, batches)
 
-    async def _write(self, batch: list[Batched]) -> None:
+    async def _write(self, batch: list[Batched], emissions: list[Emission]) -> None:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
-        emissions = [_emission(run, chunks) for run, chunks in batch]
         words = await self._link.ask("emit", lambda: self._leases.emit(self._worker, emissions))
         self._pace(loop.time() - started_s)
         for (run, chunks), word in zip(batch, words, strict=True):
@@ -156,15 +159,15 @@ def _waits(run: Run) -> bool:
 def _batches(runs: list[Run]) -> list[list[Batched]]:
     """The runs' chunks in as many calls as they need; of each run what one call carries."""
     batches: list[list[Batched]] = []
-    room = 0
+    room = left = 0
     for run in filter(_waits, runs):
         chunks = _cut(run)
         size = sum(map(weight, chunks))
-        if not batches or size > room or len(batches[-1]) == STREAMS_PER_CALL:
+        if size > room or len(chunks) > left or len(batches[-1]) == STREAMS_PER_CALL:
             batches.append([])
-            room = BYTES_PER_CALL
+            room, left = BYTES_PER_CALL, CHUNKS_PER_CALL
         batches[-1].append((run, chunks))
-        room -= size
+        room, left = room - size, left - len(chunks)
     return batches
 
 
