@@ -36,7 +36,7 @@ _AWAY = (
 )
 _LOGIN = (exceptions.AuthenticationError, exceptions.AuthorizationError)
 # Codes that redis-py has no class for. BUSY: a script runs for too long, nothing else does.
-_AWAY_CODES = frozenset(["MISCONF", "NOREPLICAS", "BUSY"])
+_AWAY_CODES = frozenset(["MISCONF", "NOREPLICAS", "BUSY", "UNBLOCKED"])
 _CODE = re.compile(r"(?:Command # .* caused error: \(['\"])?([A-Z]+)\b", re.DOTALL)
 # Ends of a TLS connection that say nothing of its certificates.
 _TLS_CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ssl.SSLWantReadError)
