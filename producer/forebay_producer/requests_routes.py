@@ -66,8 +66,10 @@ class RequestsRoutes:
         pool, shown = await self._find(request)
         if shown.state in TERMINAL and not shown.result:
             raise expired(shown.request_id)
-        # An id from beyond the stream would wait for chunks that never come.
-        have = min(have, shown.offset) if shown.stream else UNKNOWN
+        if have > shown.offset and shown.stream:
+            # Redis has lost them (a failover): what comes in their place may be another text.
+            raise Gone(f"The stream has {shown.offset} events, fewer than Last-Event-ID names.")
+        have = have if shown.stream else UNKNOWN
         reader = pool.inbox.open(shown.request_id, have)
         return FollowStream(pool, reader, self._replica.timings.comment_every_s)
 

@@ -22,10 +22,8 @@ def assemble(events: Iterable[bytes]) -> dict[str, Any] | None:
     whole: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
     for event in events:
-        chunk = json.loads(event)
-        if not isinstance(chunk, dict) or "error" in chunk:
-            continue
-        for choice in chunk.pop("choices", None) or ():
+        chunk = _chunk(event)
+        for choice in filter(_is_object, chunk.pop("choices", None) or ()):
             _add_choice(choices.setdefault(int(choice.get("index", 0)), {}), choice)
         whole |= {name: value for name, value in chunk.items() if value is not None}
     if not whole:
@@ -34,6 +32,19 @@ def assemble(events: Iterable[bytes]) -> dict[str, Any] | None:
     whole["object"] = _WHOLE.get(kind, kind)
     whole["choices"] = [choices[index] for index in sorted(choices)]
     return whole
+
+
+def _chunk(event: bytes) -> dict[str, Any]:
+    """The event's object; empty for an error, and for what is no chunk."""
+    try:
+        chunk = json.loads(event)
+    except (ValueError, RecursionError):
+        return {}
+    return chunk if isinstance(chunk, dict) and "error" not in chunk else {}
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 def _add_choice(known: dict[str, Any], choice: dict[str, Any]) -> None:

@@ -52,6 +52,10 @@ class Keys:
         """list, orders for one worker (`cancel <id> <call>`, `drain`). TTL set at each push."""
         return self._key(f"control:{worker}")
 
+    def prompt(self, request_id: str) -> str:
+        """String: token ids of the prompt, while a stream may have to go on. Written by emit."""
+        return self._key(f"prompt:{request_id}")
+
     def output(self, request_id: str) -> str:
         """stream, chunks of a streamed request, entry id `<offset>-0`. TTL set at the end."""
         return self._key(f"output:{request_id}")

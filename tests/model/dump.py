@@ -185,6 +185,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "requeues": float,
     "result": _result,
     "output": _output,
+    "prompt": bytes,
     "queue": _queue,
     "inbox": _inbox,
     "dead": _dead,

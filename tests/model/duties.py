@@ -136,5 +136,7 @@ def _drop(pool: Pool, kind: str, name: str) -> None:
         stores[kind].pop(name, None)
     elif kind == "result":
         pool.requests[name].result = None
+    elif kind == "prompt" and name in pool.requests:
+        pool.requests[name].prompt = b""
     elif kind == "output" and name in pool.requests:
         pool.requests[name].chunks, pool.requests[name].end_mark = [], False

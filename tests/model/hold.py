@@ -97,6 +97,19 @@ def _emit(pool: Pool, one: Request | None, item: Emission) -> str:
     return answer
 
 
+def _keep_prompt(pool: Pool, one: Request, resume: bytes) -> bytes:
+    """What stands before a `;` is kept apart, until the end."""
+    prompt, mark, rest = resume.partition(b";")
+    if not mark:
+        return resume
+    if not prompt:
+        return rest
+    one.prompt = prompt
+    left = max(1_000, one.deadline - pool.now)
+    pool.expire_at(f"prompt:{one.id}", left + pool.settings.result_ttl_ms)
+    return rest
+
+
 def _append(pool: Pool, one: Request, offset: int, chunks: Chunks) -> str:
     """Only what is new is appended; nothing where something is missing before it."""
     if offset > one.offset:
@@ -105,7 +118,7 @@ def _append(pool: Pool, one: Request, offset: int, chunks: Chunks) -> str:
     size = one.output_bytes + sum(len(event) for event, _ in new)
     if size > pool.settings.result_bytes:
         return "large"
-    one.chunks += new
+    one.chunks += [(event, _keep_prompt(pool, one, resume)) for event, resume in new]
     one.output_bytes = size
     one.offset += len(new)
     return "ok"

@@ -139,6 +139,7 @@ def keep_for_readers(pool: Pool, one: Request) -> None:
     pool.expire_at(f"request:{one.id}", limits.result_ttl_ms + limits.tombstone_ms)
     if one.stream or one.offset:
         one.end_mark = True
+        one.prompt = b""
         pool.expire_at(f"output:{one.id}", limits.result_ttl_ms)
     if one.idempotency and _is_final(one):
         pool.expire_at(f"idempotency:{one.idempotency}", limits.idempotency_ttl_ms)

@@ -58,6 +58,7 @@ class Request:
     solo: bool = False
     offset: int = 0
     output_bytes: int = 0
+    prompt: bytes = b""
     chunks: list[tuple[bytes, bytes]] = field(default_factory=list)
     end_mark: bool = False
     taken: float = 0

@@ -137,7 +137,12 @@ def _request(pool: Pool, one: Request) -> Normal:
     output: list[Any] = [(n, *chunk) for n, chunk in enumerate(one.chunks, 1)]
     if one.end_mark:
         output.append((one.offset + 1, "end", one.state, one.offset))
-    return {f"request:{one.id}": record, f"result:{one.id}": one.result, f"output:{one.id}": output}
+    return {
+        f"request:{one.id}": record,
+        f"result:{one.id}": one.result,
+        f"output:{one.id}": output,
+        f"prompt:{one.id}": one.prompt,
+    }
 
 
 def _queues(pool: Pool) -> Normal:

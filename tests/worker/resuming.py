@@ -66,7 +66,8 @@ def completion(**fields: Any) -> Envelope:
 
 def envelope(path: str, fields: dict[str, Any]) -> Envelope:
     body = {"model": "sim", "stream": True, "ignore_eos": True, "max_tokens": 24, **fields}
-    raw = json.dumps(body, ensure_ascii=False).encode()
+    given = {name: value for name, value in body.items() if value is not None}
+    raw = json.dumps(given, ensure_ascii=False).encode()
     return Envelope(path, "sim", raw, stream=body["stream"], progress=not body["stream"])
 
 

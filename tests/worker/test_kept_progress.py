@@ -49,3 +49,23 @@ async def test_kept_progress_that_cannot_go_on_begins_anew(desk: Desk) -> None:
     body, result = await answer(desk, chat(stream=False))
     assert body == plain[0]
     assert (result.state, len(engine.asked)) == ("done", 2)
+
+
+async def test_a_continuation_that_is_refused_begins_anew(desk: Desk) -> None:
+    """The engine's 400 is about our own question, and the client has read nothing."""
+
+    class Shrunk(CutEngine):
+        def traits(self, model: str) -> Traits:
+            return Traits(token_ids=True, max_tokens=1_000_000)
+
+    engine = await start(desk, Shrunk(desk))
+    plain = await answer(desk, replace(chat(stream=False), progress=False))
+    engine.asked.clear()
+    engine.cut = 4
+    body, result = await answer(desk, chat(stream=False, max_tokens=None))
+    assert (result.state, len(engine.asked)) == ("done", 3)
+    assert body["choices"][0]["message"]["content"].startswith(text(plain[0]))
+
+
+def text(body: dict[str, Any]) -> str:
+    return str(body["choices"][0]["message"]["content"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_worker.marks import SPOILED, Marks, TokenIds, read_mark
+from forebay_worker.marks import SPOILED, Marks, TokenIds, read_ids
 
 
 def test_marks_end_where_the_delivered_text_ends() -> None:
@@ -16,9 +16,8 @@ def test_marks_end_where_the_delivered_text_ends() -> None:
     assert [mark for _, mark in taken] == [b"", b"", b"1,2;7,8,9?", b"", b"7,3"]
     assert taken[0][0].endswith(b'"prompt_token_ids":null}')
     assert taken[2][0] == b'{"choices":[{"delta":{"content":"x"},"token_ids":null}]}'
-    assert read_mark(b"1,2;7,8,9") == ([1, 2], [7, 8, 9])
-    assert read_mark(b"1,2;7,8,9?") == ([1, 2], [7, 8, 9])
-    assert read_mark(b"7,3") == ([], [7, 3])
+    assert read_ids(b"7,8,9?") == [7, 8, 9]
+    assert (read_ids(b"7,3"), read_ids(b"")) == ([7, 3], [])
 
 
 def test_what_looks_like_ids_inside_a_text_stays() -> None:

@@ -19,7 +19,7 @@ from tests.worker.resuming import (
     without_empty,
 )
 
-from forebay_worker.engine import EngineCall, EngineEvent, Traits
+from forebay_worker.engine import EngineBroken, EngineCall, EngineEvent, Traits
 from forebay_worker.engine.sim import SimEngine
 
 pytestmark = pytest.mark.anyio
@@ -137,13 +137,38 @@ async def test_without_token_ids_a_chat_goes_on_by_its_text(desk: Desk) -> None:
 async def test_an_engine_of_unknown_kind_continues_completions_only(desk: Desk) -> None:
     """It is asked for nothing that it may not know; a chat that was cut off ends with an error."""
     engine = await start(desk, CutEngine(desk, cut=4, traits=Traits()))
-    events, result = await read(desk, completion())
+    events, result = await read(desk, completion(ignore_eos=None))
     assert (result.state, len(engine.asked)) == ("done", 2)
     assert json.loads(engine.asked[1].body)["prompt"] == "line 53" + text_of(events[:4])
     assert not any(b"return_token_ids" in call.body for call in engine.asked)
-    engine.cut = 4
-    _, result = await read(desk, chat())
+    for asked in (chat(ignore_eos=None), completion(regex="a+"), completion(max_tokens=None)):
+        engine.cut = 4
+        _, result = await read(desk, asked)
+        assert result.reason == "interrupted"
+
+
+async def test_what_a_cut_stream_has_used_is_charged(desk: Desk) -> None:
+    await start(desk, CutEngine(desk, cut=9))
+    _, result = await read(desk, chat(n=2))
     assert result.reason == "interrupted"
+    assert result.usage.output >= 6
+
+
+async def test_an_engine_that_closes_after_its_last_word_has_ended(desk: Desk) -> None:
+    """No `[DONE]`, yet finish reason and usage were there: nothing is asked again."""
+
+    class Curt(CutEngine):
+        async def generate(self, call: EngineCall) -> AsyncGenerator[EngineEvent]:
+            async for event in super().generate(call):
+                yield event
+            raise EngineBroken("closed without [DONE]")
+
+    engine = await start(desk, Curt(desk))
+    for usage in (None, {"include_usage": True}):
+        events, result = await read(desk, chat(stream_options=usage))
+        assert (result.state, result.finish_reason) == ("done", "length")
+        assert (events[-1].get("usage") is not None) == bool(usage)
+    assert len(engine.asked) == 2
 
 
 async def test_a_continuation_that_is_refused_ends_with_an_error_of_ours(desk: Desk) -> None:

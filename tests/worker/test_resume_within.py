@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
@@ -80,6 +81,32 @@ async def test_a_chunk_that_ends_within_a_character_is_cut_to_its_text(
         assert result == told, cut
         # A real engine that goes on within a character repeats what was before it.
         assert json.loads(engine.asked[-1].body)["prompt"][-1] != HALF, cut
+
+
+async def test_a_drain_while_it_looks_where_to_go_on_hands_it_over(desk: Desk) -> None:
+    """What was delivered is not read back yet: another worker can do that as well."""
+
+    class Mute(CutEngine, HastyEngine):
+        asks = asyncio.Event()
+
+        async def text_of(self, model: str, token_ids: Sequence[int]) -> str | None:
+            self.asks.set()
+            await asyncio.Event().wait()
+            return None
+
+    engine = Mute(desk)
+    worker, task = await desk.worker(engine, recheck_s=0.01)
+    engine.cut = 3
+    (request_id,) = await desk.admit([chat()])
+    await engine.asks.wait()
+    worker.drain.request("test")
+    worker.drain.request("test")
+    assert await task == 0
+    await start(desk, CutHastyEngine(desk))
+    result = await desk.result(request_id)
+    whole, told = await read(desk, chat())
+    events = [json.loads(event) for _, event in (await desk.seen(request_id)).chunks]
+    assert (text_of(events), result) == (text_of(whole), told)
 
 
 @pytest.mark.parametrize("usage", [None, {"include_usage": True}])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forebay_shared.calls.output import Emitted
-from forebay_worker.marks import MAY_END_WITHIN, SPOILED, read_mark
+from forebay_worker.marks import MAY_END_WITHIN, SPOILED, read_ids
 
 Page = Callable[[int, int], Awaitable[Sequence[Emitted]]]
 
@@ -52,18 +52,18 @@ class Delivered:
             self.text += text
             self.marked = self.marked and bool(mark)
         if mark and not self.spoiled:
-            prompt, ids = read_mark(mark)
-            self.prompt = self.prompt or prompt
-            self.ids += ids
+            self.ids += read_ids(mark)
             self.ends_whole = not mark.endswith(MAY_END_WITHIN)
 
     def _read(self, chunk: dict[str, Any]) -> str:
-        if not chunk["choices"]:
-            self.usage_told = self.usage_told or bool(chunk.get("usage"))
+        told = bool(chunk.get("usage"))
+        if not chunk.get("choices"):
+            self.usage_told = self.usage_told or told
             return ""
         (choice,) = chunk["choices"]
         self.template = chunk
-        self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        if finish := choice.get("finish_reason"):
+            self.finish_reason, self.usage_told = finish, told
         text = choice["delta"].get("content") if "delta" in choice else choice["text"]
         return text or ""
 

@@ -18,15 +18,15 @@ from forebay_shared.logs import failure
 from forebay_shared.records import Envelope, Result, Undecodable
 from forebay_worker import outcome as ends
 from forebay_worker.answers import finish_reason_in, guess, usage_in
-from forebay_worker.continuation import compact
 from forebay_worker.emit import Emitter
-from forebay_worker.engine import Answer, Engine, EngineError
+from forebay_worker.engine import Answer, Engine, EngineBroken, EngineError, EngineRejected
 from forebay_worker.judge import Judge, not_again, stopped
 from forebay_worker.outbox import Outbox
 from forebay_worker.outcome import Dropped, Finished, GivenBack, Outcome
 from forebay_worker.passage import Passage
-from forebay_worker.prepare import Prepared
+from forebay_worker.prepare import Prepared, prepare
 from forebay_worker.resume import Ended, Resume
+from forebay_worker.rewriter import compact
 from forebay_worker.rules import Rules
 from forebay_worker.runs import NOT_CALLED, Run, Runs, Stop
 
@@ -97,7 +97,7 @@ class Executor:
                 prepared = await self._resume.prepare(run, envelope)
                 if not isinstance(prepared, Prepared):
                     return self._nothing_to_ask(run, prepared)
-                result = await self._relay(run, prepared)
+                result = await self._answer(run, envelope, prepared)
         except EngineError as error:
             return await self._judge.error(run, error)
         except OutputTooLarge:
@@ -111,6 +111,16 @@ class Executor:
         finally:
             run.heard_s = NOT_CALLED
         return await self._judge.end(run, result)
+
+    async def _answer(self, run: Run, envelope: Envelope, prepared: Prepared) -> Result:
+        try:
+            return await self._relay(run, prepared)
+        except EngineRejected:
+            if not (prepared.rewriter and prepared.assembles):
+                raise
+        # What was asked was our own question, and nobody has read any of it: it begins anew.
+        run.forget_chunks()
+        return await self._relay(run, prepare(envelope, run.grant.request_id))
 
     def _nothing_to_ask(self, run: Run, ended: Ended | None) -> Outcome:
         """What was delivered cannot be gone on with, or was all but its end."""
@@ -128,13 +138,17 @@ class Executor:
         passage = Passage(prepared, guess(run.grant.body))
         clock = asyncio.get_running_loop().time
         run.heard_s = clock()
-        async with aclosing(self._engine.generate(prepared.call)) as events:
-            async for event in events:
-                if isinstance(event, Answer):
-                    self._judge.worked()
-                    return self._whole(run, event, prepared)
-                run.heard_s = clock()
-                self._pass_on(run, passage, event.data)
+        try:
+            async with aclosing(self._engine.generate(prepared.call)) as events:
+                async for event in events:
+                    if isinstance(event, Answer):
+                        self._judge.worked()
+                        return self._whole(run, event, prepared)
+                    run.heard_s = clock()
+                    self._pass_on(run, passage, event.data)
+        except EngineBroken:
+            if not passage.complete:
+                raise
         self._judge.worked()
         for chunk, mark in passage.rest():
             run.add(chunk, mark)
@@ -152,7 +166,7 @@ class Executor:
         return Result("done", 200, STREAM_TYPE, finish_reason=finish_reason, usage=run.usage)
 
     def _whole(self, run: Run, answer: Answer, prepared: Prepared) -> Result:
-        if prepared.call.stream and not prepared.assembles:
+        if prepared.call.stream and (prepared.rewriter or not prepared.assembles):
             # The client waits for events, and this engine has none.
             return ends.trouble("The engine did not stream its answer.")
         if len(answer.body) > self._rules.settings.result_bytes:

@@ -2,8 +2,9 @@
 
 The engine is asked for token ids where the client did not ask for them; they are taken out of what
 the client gets. A mark is `<ids>`, or `<prompt ids>;<ids>` with the first text, ids as decimal
-numbers with commas between. The ids of a character that is not whole yet have no text; they wait
-for the chunk that completes it, so that all marks together end where the delivered text ends.
+numbers with commas between; emit keeps the prompt's apart. The ids of a character that is not whole
+yet have no text; they wait for the chunk that completes it, so that all marks together end where
+the delivered text ends.
 
 An engine that is ahead of its reader puts several tokens into one chunk, and the last of them may
 be the begin of a character whose text is yet to come. Such a mark ends with `?`.
@@ -83,13 +84,9 @@ class Marks:
         return mark
 
 
-def read_mark(mark: bytes) -> tuple[list[int], list[int]]:
-    """The ids of the prompt, where this mark has them, and those of the text."""
-    prompt, _, ids = mark.removesuffix(MAY_END_WITHIN).rpartition(b";")
-    return _numbers(prompt), _numbers(ids)
-
-
-def _numbers(text: bytes) -> list[int]:
+def read_ids(mark: bytes) -> list[int]:
+    """The ids that a mark, or what was kept of the prompt, stands for."""
+    text = mark.removesuffix(MAY_END_WITHIN)
     return [int(one) for one in text.split(b",")] if text else []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 
 from forebay_shared.calls import Ending, Release
@@ -14,6 +15,7 @@ from forebay_shared.logs import event
 from forebay_shared.metrics import Metrics
 from forebay_shared.records import Result
 from forebay_shared.settings import MIB
+from forebay_worker.answers import NOTHING
 from forebay_worker.outcome import Dropped, Finished, GivenBack, Outcome, interrupted, trouble
 from forebay_worker.runs import Run, Runs, weight
 from forebay_worker.wake import Wake
@@ -113,6 +115,8 @@ class Outbox:
 
 def _ending(run: Run, result: Result) -> Ending:
     grant = run.grant
+    if result.usage == NOTHING:  # cut off or refused: what it has used so far
+        result = replace(result, usage=run.usage)
     return Ending(grant.request_id, grant.call, result, run.offset, tuple(run.chunks))
 
 

@@ -26,6 +26,7 @@ class Passage:
 
     def __init__(self, prepared: Prepared, prompt: Usage) -> None:
         self._rewriter = prepared.rewriter
+        self._usage_added = prepared.usage_added
         self._marks = Marks(prepared.ids) if prepared.continues else None
         self._reader = StreamReader(prepared.usage_added, prompt, prepared.before)
         self._tail = Tail(prepared.usage_added)
@@ -63,6 +64,12 @@ class Passage:
     def spoiled(self) -> bool:
         """Whether a client has got what cannot be gone on with after all."""
         return self._events is None and self._marks is not None and self._marks.spoiled
+
+    @property
+    def complete(self) -> bool:
+        """Whether all was said though the engine broke off before its `[DONE]`."""
+        said = self._marks is not None and self.finish_reason and not self.aborted
+        return bool(said) and (self._usage_added or self._reader.usage is not None)
 
     @property
     def has_output(self) -> bool:

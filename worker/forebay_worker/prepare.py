@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from forebay_shared.records import Envelope, Usage
 from forebay_worker.answers import NOTHING
-from forebay_worker.continuation import Rewriter, compact, continuation, may_continue
+from forebay_worker.continuation import continuation, may_continue
 from forebay_worker.delivered import Delivered
 from forebay_worker.engine import EngineCall, Traits
 from forebay_worker.marks import TokenIds
 from forebay_worker.resumable import GENERATING, Body
+from forebay_worker.rewriter import Rewriter, compact
 from forebay_worker.splice import with_token_ids, with_usage
 
 _ASK_IDS = "return_token_ids"

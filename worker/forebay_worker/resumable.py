@@ -44,6 +44,14 @@ def _not_text(value: Any) -> bool:
     return value not in (None, ["text"])
 
 
+def _refused(value: Any) -> bool:
+    return value is False
+
+
+def _no_number(value: Any) -> bool:
+    return value is not None and type(value) is not int
+
+
 _SPOILS: Mapping[str, _Test] = {
     # Several texts at a time, or a search among them.
     "n": _several,
@@ -76,6 +84,13 @@ _SPOILS: Mapping[str, _Test] = {
     "modalities": _not_text,
     # The prompt's tokens are on another engine.
     "kv_transfer_params": _present,
+    "ec_transfer_params": _present,
+    # Thoughts that a parser takes out, ids and all; whatever a plugin of the engine counts.
+    "include_reasoning": _refused,
+    "vllm_xargs": bool,
+    # Not a number that could be lessened by what was said.
+    "max_tokens": _no_number,
+    "max_completion_tokens": _no_number,
 }
 _GUIDED = "guided_"
 

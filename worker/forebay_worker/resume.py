@@ -6,6 +6,7 @@ event. It never gets the beginning again, nor a second text after the first.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,16 +15,19 @@ from forebay_shared.calls.output import Output
 from forebay_shared.logs import event
 from forebay_shared.metrics import Metrics
 from forebay_shared.records import Envelope, Usage
-from forebay_worker.continuation import Rewriter, compact
+from forebay_worker.answers import guess
 from forebay_worker.delivered import Delivered, read_delivered
-from forebay_worker.engine import Engine
+from forebay_worker.engine import Engine, EngineBroken
 from forebay_worker.link import Link
+from forebay_worker.marks import read_ids
 from forebay_worker.prepare import Prepared, asks_usage, go_on, prepare
 from forebay_worker.resumable import Body, resumable
+from forebay_worker.rewriter import Rewriter, compact
 from forebay_worker.runs import Run
 
 _MOST_BYTES = 4
 """Bytes of a character, so most tokens of one that is not whole and one more."""
+_TEXT_WAIT_S = 5.0
 _LOOKED_AT, _COMPARED = 48, 16
 """Tokens whose text is asked for, and letters at its end that are compared."""
 
@@ -61,11 +65,10 @@ class Resume:
     async def _go_on(
         self, run: Run, envelope: Envelope, plan: Body | None
     ) -> Prepared | Ended | None:
-        # Of a request that does not stream nobody has seen anything: it can always begin anew.
-        run.continues = not envelope.stream
         found = None if plan is None else await self._found(run, envelope, plan)
+        # Of a request that does not stream nobody has seen anything: it can always begin anew.
+        run.continues = found is not None or not envelope.stream
         if isinstance(found, Prepared):
-            run.continues = True
             event("resume", id=run.grant.request_id, offset=run.grant.offset)
             self._metrics.count("forebay_resumed_total")
         if found is None and not envelope.stream:
@@ -79,7 +82,7 @@ class Resume:
         if delivered.finish_reason:
             return _ended(envelope, plan, delivered)
         traits = self._engine.traits(envelope.model)
-        if delivered.marked and not delivered.ends_whole:
+        if traits.token_ids and delivered.marked and not delivered.ends_whole:
             asks_ids = bool(plan.get("return_token_ids"))
             if not await self._cut_to_text(envelope.model, delivered, whole=asks_ids):
                 return None
@@ -93,7 +96,7 @@ class Resume:
         expected = _squeezed(delivered.text)
         for dropped in range(1 if whole else _MOST_BYTES):
             ids = delivered.ids[: len(delivered.ids) - dropped]
-            text = await self._engine.text_of(model, ids[-_LOOKED_AT:])
+            text = await self._text_of(model, ids[-_LOOKED_AT:])
             if text is None:
                 return False
             said = _squeezed(text)[-_COMPARED:]
@@ -102,6 +105,13 @@ class Resume:
                 return True
         return False
 
+    async def _text_of(self, model: str, ids: list[int]) -> str | None:
+        try:
+            async with asyncio.timeout(_TEXT_WAIT_S):
+                return await self._engine.text_of(model, ids)
+        except TimeoutError:
+            raise EngineBroken("the engine did not say what its tokens mean") from None
+
     async def _read(self, run: Run) -> Delivered | None:
         request_id = run.grant.request_id
 
@@ -109,13 +119,17 @@ class Resume:
             read = partial(self._output.page, request_id, after, until)
             return await self._link.until_answered("output", read)
 
-        return await read_delivered(page, run.grant.offset)
+        delivered = await read_delivered(page, run.grant.offset)
+        if delivered is not None and delivered.marked:
+            prompt = partial(self._output.prompt, request_id)
+            delivered.prompt = read_ids(await self._link.until_answered("output", prompt))
+        return delivered
 
 
 def _ended(envelope: Envelope, plan: Body, delivered: Delivered) -> Ended | None:
     """The end of a text that was delivered whole before its worker was gone."""
     exact = delivered.marked and bool(delivered.prompt)
-    usage = Usage(output=delivered.pieces)
+    usage = Usage(prompt=guess(envelope.body).prompt, output=delivered.pieces)
     if exact:
         usage = Usage(prompt=len(delivered.prompt), output=len(delivered.ids))
     chunks: list[bytes] = []

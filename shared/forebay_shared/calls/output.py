@@ -16,6 +16,11 @@ class Output:
     def __init__(self, library: Library) -> None:
         self._library = library
 
+    async def prompt(self, request_id: str) -> bytes:
+        """What an emitted chunk had before the `;` of its resume; empty where none had."""
+        kept: Any = await self._library.redis.get(self._library.keys.prompt(request_id))
+        return kept or b""
+
     async def page(self, request_id: str, after: int, until: int) -> list[Emitted]:
         """The chunks with offsets above `after` up to `until`, at most 100; raises what Redis does.
 

@@ -28,6 +28,7 @@ function K.bell(q, class) return q.prefix .. 'bell:' .. class end
 
 function K.request(q, id) return q.prefix .. 'request:' .. id end
 function K.result(q, id) return q.prefix .. 'result:' .. id end
+function K.prompt(q, id) return q.prefix .. 'prompt:' .. id end
 function K.output(q, id) return q.prefix .. 'output:' .. id end
 function K.idempotency(q, name) return q.prefix .. 'idempotency:' .. name end
 function K.inbox(q, name) return q.prefix .. 'inbox:' .. name end

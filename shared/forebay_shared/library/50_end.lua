@@ -110,6 +110,7 @@ end
 function E.close_output(q, record, state)
   if record.stream ~= '1' and tonumber(record.offset) == 0 then return end
   local key = K.output(q, record.id)
+  redis.call('DEL', K.prompt(q, record.id))
   redis.call('XADD', key, P.text(record.offset + 1) .. '-0', 'end', state, 'offset', record.offset)
   redis.call('PEXPIRE', key, q.settings.result_ttl_ms)
 end

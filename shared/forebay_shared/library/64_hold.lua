@@ -37,6 +37,18 @@ function H.read_release(r)
   return one
 end
 
+-- What all later chunks need too (the prompt's tokens) comes once, before a `;`. It has a key of its own:
+-- readers shall not pay for it, and it is of no use after the end.
+function H.keep_prompt(q, record, resume)
+  local at = string.find(resume, ';', 1, true)
+  if not at then return resume end
+  if at == 1 then return string.sub(resume, 2) end
+  local left = math.max(1000, tonumber(record.deadline) - q.now)
+  redis.call('SET', K.prompt(q, record.id), string.sub(resume, 1, at - 1), 'PX',
+    left + q.settings.result_ttl_ms)
+  return string.sub(resume, at + 1)
+end
+
 -- Appends the chunks beyond the record's offset: 'ok', 'gap' (chunks missing before), 'large'.
 function H.append(q, record, offset, chunks)
   local have = tonumber(record.offset)
@@ -47,7 +59,7 @@ function H.append(q, record, offset, chunks)
   local key = K.output(q, record.id)
   for i = have - offset + 1, #chunks do
     redis.call('XADD', key, P.text(offset + i) .. '-0',
-      'event', chunks[i].event, 'resume', chunks[i].resume)
+      'event', chunks[i].event, 'resume', H.keep_prompt(q, record, chunks[i].resume))
   end
   record.offset, record.output = math.max(have, offset + #chunks), bytes
   return 'ok'

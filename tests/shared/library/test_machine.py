@@ -39,7 +39,8 @@ INBOXES = ("", "r1.1", "r1.2", "r2.1", "r3.1", "r4.1", "r5.1")
 
 usages = st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 60))
 bodies = st.binary(max_size=40)
-chunk_lists = st.lists(st.tuples(st.binary(max_size=30), st.binary(max_size=5)), max_size=3)
+resumes = st.one_of(st.binary(max_size=5), st.sampled_from([b"1,2;3", b";4", b"5;"]))
+chunk_lists = st.lists(st.tuples(st.binary(max_size=30), resumes), max_size=3)
 
 
 def pool_settings(**changed: Any) -> PoolSettings:

@@ -20,7 +20,7 @@ STREAM = (
     b"data:\n\n"
     b"data: [DONE]\n\n"
 )
-EVENTS = [b'{"a":"\xc3\xa9"}', b"no blank", b"one\n two\n\nfour", b"", b"[DONE]"]
+EVENTS = [b'{"a":"\xc3\xa9"}', b"no blank", b"one\n two\n\nfour", b"[DONE]"]
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])

@@ -41,9 +41,10 @@ class EventReader:
         data = self._data
         for line in lines:
             if not line:
-                if data:
-                    events.append(data[0] if len(data) == 1 else b"\n".join(data))
-                    data.clear()
+                event = data[0] if len(data) == 1 else b"\n".join(data)
+                if event:  # by the standard an event without data is none
+                    events.append(event)
+                data.clear()
             elif line.startswith(b"data: "):
                 data.append(line[6:])
             elif line.startswith(b"data:"):
