@@ -36,7 +36,7 @@ def check_grants(case: Case, verdict: Verdict) -> None:
         absences = _absences_s(case, event, lease_s)
         name = AGAIN if event["crashes"] > 1 else AWAY if absences else ALIVE
         allowed_s = sum(absences) + lease_s * len(absences)
-        waits[name].append(round(event["wait_ms"] / 1000 - allowed_s, 3))
+        waits[name].append(round(max(0.0, event["wait_ms"] / 1000 - allowed_s), 3))
     for name in (ALIVE, AGAIN, AWAY):
         said = spread(waits[name]) | {"bound": bound_s}
         verdict.figures[f"next grant after a kill, {name} (s)"] = said
