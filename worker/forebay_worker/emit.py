@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import chain
 
 from forebay_shared.calls import Emission, Leases
-from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL, ITEMS_PER_CALL
+from forebay_shared.calls.library import ITEMS_PER_CALL
 from forebay_shared.metrics import Metrics
 from forebay_shared.settings import MIB
 from forebay_worker.link import Link
@@ -23,7 +23,7 @@ MOST_FLUSH_S = 0.100
 CALLS_PER_SHARE = 10
 """A call to Redis may take a tenth of the time between two flushes."""
 BYTES_PER_CALL = MIB
-STREAMS_PER_CALL = 2 * HEAVY_ITEMS_PER_CALL
+STREAMS_PER_CALL = 32
 """To append chunks is lighter work than to grant or to end."""
 CHUNKS_PER_CALL = 150
 """Of all streams together, so that no call takes 5 ms of Redis; more of one stream go alone."""
