@@ -18,11 +18,13 @@ async def dump(stage: Stage) -> Json:
     """Ledger, records, results, outputs, indexes, streams and consumers, keys without TTL."""
     status = await stage.operator.status()
     names = await _names(stage)
+    records = {one: await _hash(stage, "request:" + one) for one in _of(names, "request")}
     return {
         "ledger": status["ledger"],
         "queued": status["queued"],
         "running": status["running"],
-        "records": {one: await _hash(stage, "request:" + one) for one in _of(names, "request")},
+        # Its time may have been over since it was listed.
+        "records": {one: record for one, record in records.items() if record},
         "results": {one: await _text(stage, "result:" + one) for one in _of(names, "result")},
         "outputs": {one: await _output(stage, "output:" + one) for one in _of(names, "output")},
         "queues": {one: await _queue(stage, "queue:" + one) for one in _of(names, "queue")},
