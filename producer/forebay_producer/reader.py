@@ -33,8 +33,8 @@ class Reader:
     """
 
     __slots__ = (
-        "_dry", "_got", "_news", "armed", "asked_s", "buffered", "chunks", "dry", "ended", "have", "left",
-        "most_bytes", "request_id", "result", "starved", "state",
+        "_dry", "_got", "_news", "armed", "asked_s", "buffered", "chunks", "dry", "ended", "have",
+        "left", "most_bytes", "request_id", "result", "starved", "state",
     )  # fmt: skip
 
     def __init__(self, request_id: str, have: int = UNKNOWN, most_bytes: int = 256 * 1024) -> None:

@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forebay_producer.answers import json_answer, raw_answer
-from forebay_shared.assemble import assemble
 from forebay_producer.exchange import hang_up
 from forebay_producer.follow import FollowStream
 from forebay_producer.guard import Row, header_map
 from forebay_producer.outcomes import ended_error
 from forebay_producer.pool import Pool
 from forebay_producer.replica import Replica
+from forebay_shared.assemble import assemble
 from forebay_shared.calls import Shown
 from forebay_shared.calls.intake import UNKNOWN
 from forebay_shared.errors import ForebayError, Gone, InvalidRequest, NotFound

@@ -96,7 +96,7 @@ async def test_admits_that_come_meanwhile_share_the_next_call() -> None:
     intake.gate.set()
     answers = await asyncio.gather(*asks)
     assert [one.request_id for one in answers] == [str(n) for n in range(40)]
-    assert [len(call) for call in intake.calls] == [16, 16, 8]
+    assert [len(call) for call in intake.calls] == [10, 10, 10, 10]
 
 
 async def test_a_call_carries_about_a_megabyte() -> None:
