@@ -16,7 +16,7 @@ from forebay_shared.calls.library import ITEMS_PER_CALL
 from forebay_shared.metrics import Metrics
 from forebay_shared.settings import MIB
 from forebay_worker.link import Link
-from forebay_worker.runs import Run, Stop, weight
+from forebay_worker.runs import Kept, Run, Stop, weight
 
 FLUSH_S = 0.020
 MOST_FLUSH_S = 0.100
@@ -28,7 +28,6 @@ STREAMS_PER_CALL = 32
 CHUNKS_PER_CALL = 150
 """Of all streams together, so that no call takes 5 ms of Redis; more of one stream go alone."""
 
-Kept = tuple[bytes, bytes]
 Batched = tuple[Run, list[Kept]]
 
 _STOPS = {"lost": Stop.LOST, "gap": Stop.GAP, "large": Stop.LARGE}

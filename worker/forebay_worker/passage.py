@@ -15,7 +15,8 @@ from forebay_shared.records import Usage
 from forebay_worker.answers import StreamReader
 from forebay_worker.marks import Marks
 from forebay_worker.prepare import Prepared
-from forebay_worker.tail import Kept, Tail
+from forebay_worker.runs import Kept
+from forebay_worker.tail import Tail
 
 ABORTED = "abort"
 """Finish reason of an engine that was stopped: it looks like an end and is none."""

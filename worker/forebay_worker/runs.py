@@ -11,7 +11,11 @@ from forebay_shared.records import Usage
 NOT_CALLED = float("inf")
 
 
-def weight(chunk: tuple[bytes, bytes]) -> int:
+Kept = tuple[bytes, bytes]
+"""A chunk as the client gets it, and its mark."""
+
+
+def weight(chunk: Kept) -> int:
     """Bytes that a chunk and its mark take in a call."""
     return len(chunk[0]) + len(chunk[1])
 
@@ -45,7 +49,7 @@ class Run:
         self.usage = Usage()
         self.offset = grant.offset
         self.offered = grant.offset
-        self.chunks: list[tuple[bytes, bytes]] = []
+        self.chunks: list[Kept] = []
         self.chunk_bytes = 0
         self.output_bytes = 0
         self.heard_s = NOT_CALLED

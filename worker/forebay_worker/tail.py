@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from forebay_worker.answers import finish_reason_in
 from forebay_worker.members import members
+from forebay_worker.runs import Kept
 
-Kept = tuple[bytes, bytes]
 _OWN = frozenset({"id", "object", "created", "model", "choices", "usage"})
 """What every chunk has, or what was asked for."""
 
