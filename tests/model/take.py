@@ -9,6 +9,7 @@ from tests.model import fair, places
 from tests.model.state import Pool, Request, Worker
 
 PAYLOAD_BYTES = 1024 * 1024
+ENDED = 8
 
 Row = list[str | int | float | bytes]
 
@@ -25,6 +26,8 @@ class Take:
     free: Mapping[str, int]
     granted: list[Request] = field(default_factory=list)
     newer: set[tuple[str, str]] = field(default_factory=set)
+    ended: int = 0
+    unseen: set[str] = field(default_factory=set)
 
     def payload(self) -> int:
         return sum(one.bytes for one in self.granted)
@@ -74,7 +77,7 @@ def _bells(pool: Pool, wanted: Take) -> list[object]:
         backlog += [name, len(waiting)]
         if not waiting:
             pool.bells.pop(name, None)
-        elif any(one.class_name == name for one in wanted.granted):
+        elif name in wanted.unseen or any(one.class_name == name for one in wanted.granted):
             pool.ring(name)
     return backlog
 
@@ -97,6 +100,10 @@ def _grant_all(pool: Pool, wanted: Take) -> None:
             _leave_for_newer(pool, wanted, one)
         elif one.deadline <= pool.now:
             places.close(pool, one, "expired", "deadline")
+            wanted.ended += 1
+            if wanted.ended == ENDED:
+                wanted.unseen = able
+                return
         else:
             if not strict:
                 fair.bound_windup(pool, waiting, able, chosen)

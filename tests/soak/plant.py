@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from tests.flow.identities import PERMANENT
 from tests.flow.processes import Child, until
 from tests.servers import start_server
 from tests.soak.mix import CLASSES, POOL
+from tests.soak.stalls import SlowLog, Witness
 
 from forebay_shared.calls import Library, Operator
 from forebay_shared.connect import connect
@@ -39,8 +39,6 @@ SETTINGS = PoolSettings(
 )
 """Records live for two seconds, and the dead letters reach their bound in the first round."""
 SLOTS = 64
-SLOW_US = 5_000
-SLOW_LENGTH = 10_000
 BUSY_SHARE = 0.5
 """A machine with so many busy processes for each processor before the start is not ours alone."""
 START_S = 30.0
@@ -49,15 +47,6 @@ DRAIN_S = 60.0
 EXPIRE_S = 20.0
 CHECK_S = 0.05
 MEMORY = ("used_memory", "used_memory_vm_functions", "used_memory_rss")
-
-
-@dataclass(frozen=True, slots=True)
-class Slow:
-    """`count` slow commands, the longest, and which they were."""
-
-    count: int
-    most_ms: float
-    names: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -69,7 +58,9 @@ class Plant:
     operator: Operator
     prefix: str
     undisturbed: bool
-    """Whether the slow log tells of the commands alone."""
+    """Whether the machine was ours alone, so that the slow log tells of commands and stalls."""
+    witness: Witness
+    slow_log: SlowLog
     workers: list[Child] = field(default_factory=list)
 
     async def send(self, first: int, count: int) -> dict[str, Any]:
@@ -133,13 +124,6 @@ class Plant:
         counts["used_memory"] -= int(info.get("mem_clients_normal", 0))
         return counts
 
-    async def slow(self) -> Slow:
-        """Commands that took longer than SLOW_US."""
-        entries = await self.redis.slowlog_get(SLOW_LENGTH)
-        took_ms = [one["duration"] / 1000 for one in entries]
-        names = Counter(_name(one["command"]) for one in entries)
-        return Slow(len(took_ms), max(took_ms, default=0.0), dict(names))
-
     async def stop_workers(self) -> list[int | None]:
         """In order, all at once; their exit codes."""
         for worker in self.workers:
@@ -159,7 +143,17 @@ async def standing(folder: Path, workers: int) -> AsyncIterator[Plant]:
         redis = connect(server.url)
         library = Library(redis, POOL, SETTINGS)
         prefix = library.keys.layout.removesuffix("layout")
-        plant = Plant(server.url, redis, Operator(library), prefix, _prefer(server.pid))
+        quiet = os.getloadavg()[0] < BUSY_SHARE * (os.cpu_count() or 1)
+        witness = await Witness.beside(server.pid)
+        plant = Plant(
+            server.url,
+            redis,
+            Operator(library),
+            prefix,
+            witness.stands and quiet,
+            witness,
+            SlowLog(redis),
+        )
         try:
             await library.start()
             arguments = ["--redis", server.url, "--sim-profile", "zero", "--slots", str(SLOTS)]
@@ -167,11 +161,11 @@ async def standing(folder: Path, workers: int) -> AsyncIterator[Plant]:
                 log = folder / f"worker-{number}.log"
                 plant.workers.append(Child("forebay_worker", arguments, log))
             await _until_registered(plant)
-            await redis.config_set("slowlog-log-slower-than", SLOW_US)
-            await redis.config_set("slowlog-max-len", SLOW_LENGTH)
-            await redis.slowlog_reset()
+            await plant.slow_log.open()
             yield plant
         finally:
+            await plant.slow_log.close()
+            witness.kill()
             for worker in plant.workers:
                 worker.kill()
             await redis.aclose()
@@ -182,22 +176,3 @@ async def _until_registered(plant: Plant) -> None:
         return len((await plant.operator.status())["workers"]) == len(plant.workers)
 
     await until(registered, START_S, "workers registered", CHECK_S)
-
-
-def _prefer(pid: int) -> bool:
-    """Let the server run whenever it can; whether its slow log then tells of its commands alone.
-
-    The log counts by the wall clock: where others take the server's processor, or were busy beside
-    it already, it tells of the machine.
-    """
-    try:
-        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
-    except (AttributeError, OSError):  # no Linux, or no right
-        return False
-    return os.getloadavg()[0] < BUSY_SHARE * (os.cpu_count() or 1)
-
-
-def _name(command: bytes) -> str:
-    """A command without its keys; of a function its step."""
-    words = command.decode(errors="replace").split()
-    return words[1].rpartition("_")[0] if words[0] == "FCALL" else words[0]

@@ -195,14 +195,14 @@ def shape(runs: list[Run]) -> list[list[int]]:
 
 
 def test_a_flush_makes_as_many_calls_as_all_streams_need() -> None:
-    """≤ 32 streams, ≤ 150 chunks and ≤ 1 MiB a call, ≤ 100 chunks of a stream; none waits."""
+    """≤ 16 streams, ≤ 100 chunks and ≤ 1 MiB a call, ≤ 100 chunks of a stream; none waits."""
     half = BYTES_PER_CALL // 2
-    assert shape([run_with(1) for _ in range(75)]) == [[1] * 32, [1] * 32, [1] * 11]
+    assert shape([run_with(1) for _ in range(43)]) == [[1] * 16, [1] * 16, [1] * 11]
     assert shape([run_with(half, half), run_with(1), run_with(half)]) == [[2], [1, 1]]
     assert shape([run_with(BYTES_PER_CALL + 1, 1), run_with(1)]) == [[1], [1]]
     assert shape([run_with(*[1] * 250)]) == [[100]]
     assert shape([run_with(0), run_with()]) == [[1]]
-    assert shape([run_with(*[1] * 60) for _ in range(3)]) == [[60, 60], [60]]
+    assert shape([run_with(*[1] * 40) for _ in range(3)]) == [[40, 40], [40]]
     ended, stopped = run_with(1), run_with(1)
     ended.ended = True
     stopped.stop(Stop.LOST)

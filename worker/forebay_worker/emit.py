@@ -23,9 +23,9 @@ MOST_FLUSH_S = 0.100
 CALLS_PER_SHARE = 10
 """A call to Redis may take a tenth of the time between two flushes."""
 BYTES_PER_CALL = MIB
-STREAMS_PER_CALL = 32
+STREAMS_PER_CALL = 16
 """To append chunks is lighter work than to grant or to end."""
-CHUNKS_PER_CALL = 150
+CHUNKS_PER_CALL = 100
 """Of all streams together, so that no call takes 5 ms of Redis; more of one stream go alone."""
 
 Batched = tuple[Run, list[Kept]]

@@ -21,6 +21,8 @@ from forebay_worker.runs import Run, Runs, weight
 from forebay_worker.wake import Wake
 
 BYTES_PER_CALL = MIB
+CHUNKS_PER_CALL = 40
+"""Of all endings together, so that no call takes 5 ms of Redis; more of one go alone."""
 
 
 class Outbox:
@@ -53,10 +55,10 @@ class Outbox:
     def endings(self, most: int = HEAVY_ITEMS_PER_CALL) -> list[tuple[Run, Ending]]:
         """The oldest endings that fit into one call. They stay until `ended` tells of them."""
         batch: list[tuple[Run, Ending]] = []
-        size = 0
+        size = chunks = 0
         for item in islice(self._endings, most):
-            size += _size(item[1])
-            if batch and size > BYTES_PER_CALL:
+            size, chunks = size + _size(item[1]), chunks + len(item[1].chunks)
+            if batch and (size > BYTES_PER_CALL or chunks > CHUNKS_PER_CALL):
                 break
             batch.append(item)
         return batch

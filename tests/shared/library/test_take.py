@@ -58,6 +58,22 @@ def test_expired_ones_end_on_the_way_and_leave_nothing_behind(rig: Rig) -> None:
     assert rig.oracle.requests[request_id(1)].state == "expired"
 
 
+def test_a_take_ends_few_on_its_way_and_rings_for_the_rest(rig: Rig) -> None:
+    """After an outage much may have expired: no call shall take long for it, and nobody waits."""
+    rig.admit([plain(n, timeout=10) for n in range(12)] + [plain(12)])
+    rig.admit([plain(13, "low")])
+    rig.pass_time(10)
+    for _ in range(13):
+        rig.hear_bell("normal")
+    rig.hear_bell("low")
+    assert ids(rig.take(room("w1", 1))) in ([], [request_id(13)])
+    rig.check()
+    assert sum(one.state == "expired" for one in rig.oracle.requests.values()) == 8
+    assert rig.oracle.bells["normal"] == 1
+    assert request_id(12) in ids(rig.take(room("w1", 2)))
+    rig.check()
+
+
 def test_a_worker_that_only_ended_something_leaves_no_name(rig: Rig) -> None:
     rig.admit([plain(1, timeout=10), plain(2, wire=2)])
     rig.pass_time(10)

@@ -1,0 +1,181 @@
+"""Tells slow commands from a processor that stood still.
+
+A host may take a processor away for milliseconds, and the slow log counts by the wall clock. A
+witness process sits on the server's processor at a higher priority and sleeps a millisecond at a
+time: what delays it is neither the server nor anybody else there. The slow log is read each
+SEEK_S, so that it is known to some 20 ms when each entry came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.asyncio import Redis
+
+SEEK_S = 0.02
+NAP_S = 0.001
+LATE_S = 0.0015
+"""A nap that took longer than this beyond its time was a stall."""
+SLOW_US = 5_000
+SLOW_LENGTH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A command of `took_s`, that ended between two looks (monotonic seconds)."""
+
+    name: str
+    took_s: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """The processor stood still between two moments (monotonic seconds)."""
+
+    begun: float
+    ended: float
+
+    def within(self, slow: Slow) -> float:
+        """At most how much of the command it can have been, in seconds."""
+        begun = max(self.begun, slow.before - slow.took_s)
+        return max(0.0, min(self.ended, slow.after) - begun)
+
+
+@dataclass(slots=True)
+class SlowLog:
+    """The server's slow log, emptied as it fills: its entries take the server's memory."""
+
+    redis: Redis
+    found: list[Slow] = field(default_factory=list)
+    _looked: float = field(default_factory=time.monotonic)
+    _task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Log from now on, and look from now on."""
+        await self.redis.config_set("slowlog-log-slower-than", SLOW_US)
+        await self.redis.config_set("slowlog-max-len", SLOW_LENGTH)
+        await self.redis.slowlog_reset()
+        self._looked = time.monotonic()
+        self._task = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        """Look once more, then no longer."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        await self._look()
+
+    async def _watch(self) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(SEEK_S)
+
+    async def _look(self) -> None:
+        pipe = self.redis.pipeline(transaction=True)
+        pipe.slowlog_get(SLOW_LENGTH)
+        pipe.slowlog_reset()
+        entries, _ = await pipe.execute()
+        before, self._looked = self._looked, time.monotonic()
+        for one in entries:
+            took_s = one["duration"] / 1e6
+            self.found.append(Slow(_name(one["command"]), took_s, before, self._looked))
+
+
+def explained(found: list[Slow], stalls: list[Stall]) -> list[Slow]:
+    """The slow commands that would not have been slow but for the stalls that met them."""
+    return [
+        slow
+        for slow in found
+        if slow.took_s - sum(one.within(slow) for one in stalls) < SLOW_US / 1e6
+    ]
+
+
+def summary(found: list[Slow]) -> dict[str, Any]:
+    """How many, the longest, and which they were."""
+    most_ms = max((one.took_s * 1e3 for one in found), default=0.0)
+    names = Counter(one.name for one in found)
+    return {"count": len(found), "most_ms": round(most_ms, 3), "names": dict(names)}
+
+
+class Witness:
+    """The process on the server's processor; none where this user has no right to it."""
+
+    def __init__(self, process: Process | None) -> None:
+        self._process = process
+
+    @classmethod
+    async def beside(cls, pid: int) -> Witness:
+        """Give the server a processor on which nothing but the witness goes before it."""
+        try:
+            processor = max(os.sched_getaffinity(pid))
+            os.sched_setaffinity(pid, {processor})
+            os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
+        except (AttributeError, OSError):  # no Linux, or no right
+            return cls(None)
+        command = [sys.executable, "-m", "tests.soak.stalls", str(processor)]
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        return cls(process)
+
+    @property
+    def stands(self) -> bool:
+        """Whether it sees."""
+        return self._process is not None
+
+    async def stalls(self) -> list[Stall]:
+        """All that it saw; it ends."""
+        if self._process is None:
+            return []
+        said, _ = await self._process.communicate(b"\n")
+        self._process = None
+        return [Stall(begun, ended) for begun, ended in json.loads(said)]
+
+    def kill(self) -> None:
+        """End it unheard."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+
+def _name(command: bytes) -> str:
+    """A command without its keys; of a function its step."""
+    words = command.decode(errors="replace").split()
+    return words[1].rpartition("_")[0] if words[0] == "FCALL" else words[0]
+
+
+def _witness(processor: int) -> None:
+    """Nap until somebody writes to stdin; then print when naps were long."""
+    os.sched_setaffinity(0, {processor})
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
+    os.set_blocking(0, False)
+    stalls: list[tuple[float, float]] = []
+    last = time.monotonic()
+    while not _asked():
+        time.sleep(NAP_S)
+        now = time.monotonic()
+        if now - last > NAP_S + LATE_S:
+            stalls.append((last + NAP_S, now))
+        last = now
+    print(json.dumps(stalls))
+
+
+def _asked() -> bool:
+    try:
+        os.read(0, 1)
+    except BlockingIOError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    _witness(int(sys.argv[1]))

@@ -1,0 +1,42 @@
+"""How many ends one call carries."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay_shared.calls import Grant
+from forebay_shared.metrics import Metrics
+from forebay_shared.records import Result
+from forebay_worker.outbox import BYTES_PER_CALL, Outbox
+from forebay_worker.outcome import Finished
+from forebay_worker.runs import Runs
+from forebay_worker.wake import Wake
+
+HALF = BYTES_PER_CALL // 2
+
+
+@pytest.mark.parametrize(
+    ("ends", "calls"),
+    [
+        ([(0, 10)] * 6, [4, 2]),
+        ([(20, 10)] * 3, [2, 1]),
+        ([(60, 10), (1, 10)], [1, 1]),
+        ([(0, HALF), (0, HALF), (0, 1)], [2, 1]),
+        ([(0, 2 * BYTES_PER_CALL), (0, 1)], [1, 1]),
+    ],
+    ids=["four ends", "forty chunks", "many chunks alone", "a mebibyte", "a large one alone"],
+)
+def test_a_call_carries_few_ends(ends: list[tuple[int, int]], calls: list[int]) -> None:
+    """So that none takes Redis 5 ms; of each end: its unsent chunks, its body's bytes."""
+    runs = Runs()
+    outbox = Outbox(runs, Wake(), Metrics())
+    for number, (chunks, size) in enumerate(ends):
+        run, _ = runs.add(Grant(f"p.{number}", 1, "normal", "t", 1, 0, 0, 0, False, 1, 1, b"", b""))
+        for _ in range(chunks):
+            run.add(b"")
+        outbox.put(run, Finished(Result("done", 200, body=b"x" * size)))
+    found = []
+    while batch := outbox.endings():
+        outbox.ended(batch, ["ok"] * len(batch))
+        found.append(len(batch))
+    assert found == calls
