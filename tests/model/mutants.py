@@ -158,6 +158,8 @@ TAKE: Faults = {
     "any_wire_version": ("if tonumber(record.wire) > t.wire then", "if false then"),
     "no_limit_per_class": ("if t.free[class] <= 0 then t.eligible[class] = nil end", ""),
     "paused_pool_grants": ("if q.clock.paused ~= '1' then T.grants(q, t) end", "T.grants(q, t)"),
+    "a_take_ends_all_on_its_way": (" and did.ended < T.ENDED do", " do"),
+    "nobody_goes_on_after_ends": ("if did.ended == T.ENDED then T.go_on(t) end", ""),
     "no_second_ring": ("elseif t.ring and t.ring[class] then", "elseif false then"),
     "bells_without_bound": ("redis.call('LTRIM', key, 0, P.RINGS - 1)", ""),
 }  # fmt: skip

@@ -22,8 +22,8 @@ from redis.asyncio import Redis
 
 SEEK_S = 0.02
 NAP_S = 0.001
-LATE_S = 0.0015
-"""A nap that took longer than this beyond its time was a stall."""
+LATE_S = 0.00025
+"""A nap that took longer than this beyond its time was a stall: wake-ups alone take a third of it."""
 SLOW_US = 5_000
 SLOW_LENGTH = 10_000
 
