@@ -9,7 +9,7 @@ from tests.model import fair, places
 from tests.model.state import Pool, Request, Worker
 
 PAYLOAD_BYTES = 1024 * 1024
-ENDED = 4
+ENDED = 3
 
 Row = list[str | int | float | bytes]
 

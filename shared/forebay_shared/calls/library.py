@@ -16,7 +16,7 @@ from forebay_shared.settings import PoolSettings
 Argument = bytes | str | int | float
 ITEMS_PER_CALL = 100
 """Most items that one call carries; callers with more make several calls at once."""
-HEAVY_ITEMS_PER_CALL = 4
+HEAVY_ITEMS_PER_CALL = 3
 """Most requests that one call admits, grants, ends or gives back, so that none takes 5 ms."""
 _REPAIRS = 2
 """A new server lacks library and layout both."""

@@ -1,7 +1,7 @@
 -- take: which class, and the grant.
 
 -- A call may leave many flows for newer workers, but ends few requests on its way, so that it takes no 5 ms.
-T.PAYLOAD_BYTES, T.LEFT, T.ENDED = 1048576, 100, 4
+T.PAYLOAD_BYTES, T.LEFT, T.ENDED = 1048576, 100, 3
 
 function T.read(r)
   local t = {worker = P.word(r), call = P.whole(r), slots = P.whole(r), wire = P.whole(r)}
@@ -159,7 +159,7 @@ end
 -- take(worker, call, slots, wire, count, n, n x (class, free))
 -- Guarantee: grants up to `count` requests by the fairness rule, each under the lease <worker>/<call>;
 --   the same call number grants nothing new and names the grants of it that are still held; a lower
---   one gets nothing. Expired and undecodable ones end on the way, at most 4 a call: then it rings for the
+--   one gets nothing. Expired and undecodable ones end on the way, at most 3 a call: then it rings for the
 --   rest. Stops at 1 MiB of payload.
 -- KEYS: layout, never.
 -- ARGV: worker id, call number (grows by one with each new call), all slots, highest wire version
