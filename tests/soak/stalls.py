@@ -23,14 +23,18 @@ from redis.asyncio import Redis
 SEEK_S = 0.02
 NAP_S = 0.001
 LATE_S = 0.00025
-"""A nap that took longer than this beyond its time was a stall: wake-ups alone take a third of it."""
+"""So much later than its time a nap ends only in a stall: wake-ups alone take a third of it."""
 SLOW_US = 5_000
 SLOW_LENGTH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A command of `took_s`, that ended between two looks (monotonic seconds)."""
+    """A command of `took_s`, ended after one look was asked for and before the next was answered.
+
+    Monotonic seconds. Not after the first was answered: who asked may have waited for its own
+    processor meanwhile, while the server went on.
+    """
 
     name: str
     took_s: float
@@ -57,7 +61,7 @@ class SlowLog:
 
     redis: Redis
     found: list[Slow] = field(default_factory=list)
-    _looked: float = field(default_factory=time.monotonic)
+    _asked: float = field(default_factory=time.monotonic)
     _task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -65,7 +69,7 @@ class SlowLog:
         await self.redis.config_set("slowlog-log-slower-than", SLOW_US)
         await self.redis.config_set("slowlog-max-len", SLOW_LENGTH)
         await self.redis.slowlog_reset()
-        self._looked = time.monotonic()
+        self._asked = time.monotonic()
         self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
@@ -86,11 +90,12 @@ class SlowLog:
         pipe = self.redis.pipeline(transaction=True)
         pipe.slowlog_get(SLOW_LENGTH)
         pipe.slowlog_reset()
+        before, self._asked = self._asked, time.monotonic()
         entries, _ = await pipe.execute()
-        before, self._looked = self._looked, time.monotonic()
+        after = time.monotonic()
         for one in entries:
             took_s = one["duration"] / 1e6
-            self.found.append(Slow(_name(one["command"]), took_s, before, self._looked))
+            self.found.append(Slow(_name(one["command"]), took_s, before, after))
 
 
 def explained(found: list[Slow], stalls: list[Stall]) -> list[Slow]:

@@ -1,0 +1,32 @@
+"""Which slow commands a processor that stood still explains."""
+
+from __future__ import annotations
+
+import pytest
+from tests.soak.stalls import Slow, Stall, explained, summary
+
+TOOK_6_MS = Slow("forebay_take", 0.006, before=10.0, after=10.02)
+
+
+@pytest.mark.parametrize(
+    ("stalls", "is_explained"),
+    [
+        ([], False),
+        ([Stall(10.001, 10.003)], True),
+        ([Stall(10.001, 10.0015)], False),
+        ([Stall(10.001, 10.0017), Stall(10.003, 10.0035)], True),
+        ([Stall(9.995, 9.9965)], True),
+        ([Stall(9.98, 9.9935)], False),
+        ([Stall(10.021, 10.03)], False),
+    ],
+    ids=["none", "long", "short", "two short ones", "before the look", "earlier", "later"],
+)
+def test_a_stall_explains_what_it_can_have_met(stalls: list[Stall], is_explained: bool) -> None:
+    """A command of 6 ms that lost more than one of them would else have stayed below five."""
+    assert explained([TOOK_6_MS], stalls) == ([TOOK_6_MS] if is_explained else [])
+
+
+def test_the_summary_counts_by_name() -> None:
+    found = [TOOK_6_MS, TOOK_6_MS, Slow("HSET", 0.0071, 10.0, 10.02)]
+    names = {"forebay_take": 2, "HSET": 1}
+    assert summary(found) == {"count": 3, "most_ms": 7.1, "names": names}
