@@ -57,8 +57,8 @@ class Plant:
     redis: Redis
     operator: Operator
     prefix: str
-    undisturbed: bool
-    """Whether the machine was ours alone, so that the slow log tells of commands and stalls."""
+    judged: bool
+    """Whether slow commands are judged: the processor has a witness, and the machine was ours."""
     witness: Witness
     slow_log: SlowLog
     workers: list[Child] = field(default_factory=list)
@@ -164,7 +164,7 @@ async def standing(folder: Path, workers: int) -> AsyncIterator[Plant]:
             await plant.slow_log.open()
             yield plant
         finally:
-            await plant.slow_log.close()
+            plant.slow_log.abandon()
             witness.kill()
             for worker in plant.workers:
                 worker.kill()

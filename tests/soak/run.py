@@ -125,11 +125,11 @@ async def _check_slow(soaked: Soaked, plant: Plant) -> None:
     found, stalls = plant.slow_log.found, await plant.witness.stalls()
     by_stalls = explained(found, stalls)
     slow = [one for one in found if one not in by_stalls]
-    soaked.figures["machine was ours alone"] = plant.undisturbed
+    soaked.figures["slow commands are judged"] = plant.judged
     soaked.figures["processor stood still (times, s)"] = _stood_still(stalls)
     soaked.figures["slower than 5 ms, by stalls"] = summary(by_stalls)
     soaked.figures["slower than 5 ms"] = summary(slow)
-    if slow and plant.undisturbed:
+    if slow and plant.judged:
         soaked.problems.append(f"slower than 5 ms: {summary(slow)}")
 
 

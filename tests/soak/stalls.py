@@ -2,8 +2,9 @@
 
 A host may take a processor away for milliseconds, and the slow log counts by the wall clock. A
 witness process sits on the server's processor at a higher priority and sleeps a millisecond at a
-time: what delays it is neither the server nor anybody else there. The slow log is read each
-SEEK_S, so that it is known to some 20 ms when each entry came.
+time: nobody else there delays it (but for the kernel, which halts all real-time processes where
+they take 95 % of a second). The slow log is read each SEEK_S, so that it is known to some 20 ms
+when each entry came.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,10 +51,9 @@ class Stall:
     begun: float
     ended: float
 
-    def within(self, slow: Slow) -> float:
-        """At most how much of the command it can have been, in seconds."""
-        begun = max(self.begun, slow.before - slow.took_s)
-        return max(0.0, min(self.ended, slow.after) - begun)
+    def within(self, begun: float, ended: float) -> float:
+        """How much of it lay between two moments, in seconds."""
+        return max(0.0, min(self.ended, ended) - max(self.begun, begun))
 
 
 @dataclass(slots=True)
@@ -62,6 +63,7 @@ class SlowLog:
     redis: Redis
     found: list[Slow] = field(default_factory=list)
     _asked: float = field(default_factory=time.monotonic)
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -73,18 +75,22 @@ class SlowLog:
         self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        """Look once more, then no longer."""
-        if self._task is None:
-            return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._task = None
-        await self._look()
+        """Look once more, then no longer. Raises what a look has raised."""
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+
+    def abandon(self) -> None:
+        """Look no more, whatever Redis does."""
+        if self._task is not None:
+            self._task.cancel()
 
     async def _watch(self) -> None:
-        while True:
+        while not self._stop.is_set():
             await self._look()
-            await asyncio.sleep(SEEK_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), SEEK_S)
+        await self._look()
 
     async def _look(self) -> None:
         pipe = self.redis.pipeline(transaction=True)
@@ -99,12 +105,21 @@ class SlowLog:
 
 
 def explained(found: list[Slow], stalls: list[Stall]) -> list[Slow]:
-    """The slow commands that would not have been slow but for the stalls that met them."""
-    return [
-        slow
-        for slow in found
-        if slow.took_s - sum(one.within(slow) for one in stalls) < SLOW_US / 1e6
-    ]
+    """The slow commands that may not have been slow but for the stalls that met them."""
+    return [slow for slow in found if slow.took_s - _met(slow, stalls) < SLOW_US / 1e6]
+
+
+def _met(slow: Slow, stalls: list[Stall]) -> float:
+    """Most seconds of stalls that the command can have met, whenever it began."""
+    first, last = slow.before - slow.took_s, slow.after - slow.took_s
+    near = [one for one in stalls if one.within(first, slow.after)]
+    starts = [first, last, *(one.begun for one in near)]
+    starts += [one.ended - slow.took_s for one in near]
+    return max(
+        sum(one.within(start, start + slow.took_s) for one in near)
+        for start in starts
+        if first <= start <= last
+    )
 
 
 def summary(found: list[Slow]) -> dict[str, Any]:
@@ -125,13 +140,14 @@ class Witness:
         """Give the server a processor on which nothing but the witness goes before it."""
         try:
             processor = max(os.sched_getaffinity(pid))
-            os.sched_setaffinity(pid, {processor})
             os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
+            os.sched_setaffinity(pid, {processor})
         except (AttributeError, OSError):  # no Linux, or no right
             return cls(None)
         command = [sys.executable, "-m", "tests.soak.stalls", str(processor)]
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
-        return cls(process)
+        assert process.stdout is not None
+        return cls(process if await process.stdout.readline() else None)
 
     @property
     def stands(self) -> bool:
@@ -159,10 +175,11 @@ def _name(command: bytes) -> str:
 
 
 def _witness(processor: int) -> None:
-    """Nap until somebody writes to stdin; then print when naps were long."""
-    os.sched_setaffinity(0, {processor})
+    """Say that it begins, nap until somebody writes to stdin, print when naps were long."""
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
+    os.sched_setaffinity(0, {processor})
     os.set_blocking(0, False)
+    print("ready", flush=True)
     stalls: list[tuple[float, float]] = []
     last = time.monotonic()
     while not _asked():

@@ -87,7 +87,7 @@ async def test_the_first_token_does_not_wait_for_the_flush_of_others(desk: Desk)
     assert min(took_s) < 0.03
 
 
-async def test_one_call_carries_all_streams_of_a_flush(desk: Desk) -> None:
+async def test_a_flush_takes_few_calls(desk: Desk) -> None:
     """Twenty streams of a hundred tokens in 0.5 s cost tens of calls, not thousands."""
     worker, _ = await desk.worker(ScriptedEngine(Metronome(100, 0.005)), slots=20)
     ids = [await desk.submit(stream=True) for _ in range(20)]

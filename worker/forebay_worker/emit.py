@@ -26,7 +26,9 @@ BYTES_PER_CALL = MIB
 STREAMS_PER_CALL = 16
 """To append chunks is lighter work than to grant or to end."""
 CHUNKS_PER_CALL = 100
-"""Of all streams together, so that no call takes 5 ms of Redis; more of one stream go alone."""
+"""Of all streams together, so that no call takes 5 ms of Redis."""
+CHUNKS_OF_ENDS = 40
+"""That requests may still bring along when they end: a call ends and grants others beside them."""
 
 Batched = tuple[Run, list[Kept]]
 
@@ -147,8 +149,8 @@ def _emission(run: Run, chunks: list[Kept]) -> Emission:
 
 
 def fits(run: Run) -> bool:
-    """Whether one call can carry all chunks that the run has left."""
-    return run.chunk_bytes <= BYTES_PER_CALL and len(run.chunks) <= ITEMS_PER_CALL
+    """Whether the run's end can bring along all chunks that it has left."""
+    return run.chunk_bytes <= BYTES_PER_CALL and len(run.chunks) <= CHUNKS_OF_ENDS
 
 
 def _waits(run: Run) -> bool:

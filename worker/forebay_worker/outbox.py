@@ -16,13 +16,12 @@ from forebay_shared.metrics import Metrics
 from forebay_shared.records import Result
 from forebay_shared.settings import MIB
 from forebay_worker.answers import NOTHING
+from forebay_worker.emit import CHUNKS_OF_ENDS
 from forebay_worker.outcome import Dropped, Finished, GivenBack, Outcome, interrupted, trouble
 from forebay_worker.runs import Run, Runs, weight
 from forebay_worker.wake import Wake
 
 BYTES_PER_CALL = MIB
-CHUNKS_PER_CALL = 40
-"""Of all endings together, so that no call takes 5 ms of Redis; more of one go alone."""
 
 
 class Outbox:
@@ -58,7 +57,7 @@ class Outbox:
         size = chunks = 0
         for item in islice(self._endings, most):
             size, chunks = size + _size(item[1]), chunks + len(item[1].chunks)
-            if batch and (size > BYTES_PER_CALL or chunks > CHUNKS_PER_CALL):
+            if batch and (size > BYTES_PER_CALL or chunks > CHUNKS_OF_ENDS):
                 break
             batch.append(item)
         return batch

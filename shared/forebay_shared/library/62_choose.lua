@@ -132,7 +132,7 @@ function T.leave_for_newer(q, t, record)
   M.claim(q, record, '@returned')
 end
 
--- One entry of a flow, or nil with `again` where something else was done on the way.
+-- One entry of a flow, or nil where something else was done on the way.
 function T.next_of_flow(q, t, class, flow)
   local queue, tenant = K.queue(q, flow, 0), string.sub(flow, #class + 2)
   local entry, fields = T.read_entry(q, t, class, flow, queue)

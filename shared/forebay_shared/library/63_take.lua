@@ -1,6 +1,7 @@
 -- take: which class, and the grant.
 
--- A call may leave many flows for newer workers, but ends few requests on its way, so that it takes no 5 ms.
+-- A call ends few requests on its way, so that it takes no 5 ms, and passes at most LEFT flows that it leaves
+-- for newer workers: behind more, during such a deploy, an older worker sees nothing.
 T.PAYLOAD_BYTES, T.LEFT, T.ENDED = 1048576, 100, 3
 
 function T.read(r)
@@ -68,7 +69,8 @@ function T.note_suspect(q, t, record)
   redis.call('PEXPIRE', key, 10 * q.settings.worker_ttl_ms)
 end
 
--- One step of a take: a grant, something ended on the way, or a class found without a candidate.
+-- One step of a take: a grant; something ended on the way (expired, lost, not ours, read again) or left for
+-- newer workers; a class found without a candidate (blocked); none left to choose from.
 function T.step(q, t)
   local list = F.waiting_classes(q)
   local chosen, strict = F.choose_class(q, list, t.eligible)
@@ -106,11 +108,11 @@ function T.grants(q, t)
   for class, free in pairs(t.free) do
     if free > 0 then t.eligible[class] = true end
   end
-  local did = {left = 0, ended = 0}
+  local did = {granted = 0, blocked = 0, left = 0, ended = 0}
   while #t.rows < t.count and t.bytes < T.PAYLOAD_BYTES and did.left < T.LEFT and did.ended < T.ENDED do
     local what = T.step(q, t)
     if what == 'none' then break end
-    did[what] = (did[what] or 0) + 1
+    did[what] = did[what] + 1
   end
   if did.ended == T.ENDED then T.go_on(t) end
 end
@@ -159,8 +161,8 @@ end
 -- take(worker, call, slots, wire, count, n, n x (class, free))
 -- Guarantee: grants up to `count` requests by the fairness rule, each under the lease <worker>/<call>;
 --   the same call number grants nothing new and names the grants of it that are still held; a lower
---   one gets nothing. Expired and undecodable ones end on the way, at most 3 a call: then it rings for the
---   rest. Stops at 1 MiB of payload.
+--   one gets nothing. What has expired or cannot be granted ends on the way; after 3 of those the call
+--   returns what it has, and rings. Passes at most 100 flows for newer workers. Stops at 1 MiB of payload.
 -- KEYS: layout, never.
 -- ARGV: worker id, call number (grows by one with each new call), all slots, highest wire version
 --   known, most grants, n classes, then per class: name, most grants of it.
