@@ -19,6 +19,7 @@ from forebay_producer.listen import CannotServe, is_loopback, require_safe, spli
 from forebay_producer.options import ServeOptions, Timings
 from forebay_producer.supervise import end_tasks, keep_up
 from forebay_shared.calls import Admission, Admitted, Intake, Refusal
+from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL
 from forebay_shared.metrics import Metrics
 from forebay_shared.records import Envelope
 
@@ -96,7 +97,8 @@ async def test_admits_that_come_meanwhile_share_the_next_call() -> None:
     intake.gate.set()
     answers = await asyncio.gather(*asks)
     assert [one.request_id for one in answers] == [str(n) for n in range(40)]
-    assert [len(call) for call in intake.calls] == [10, 10, 10, 10]
+    most = HEAVY_ITEMS_PER_CALL
+    assert [len(call) for call in intake.calls] == [most] * (40 // most) + [40 % most]
 
 
 async def test_a_call_carries_about_a_megabyte() -> None:
