@@ -121,7 +121,11 @@ async def test_generation_of_ten_leases_runs_once(
 async def test_client_that_hangs_up_stops_the_engine(
     system: System, engine_urls: list[EngineUnderTest], model: str, stream: bool
 ) -> None:
-    """Running: the engine's call is closed within 1 s, the request ends as cancelled."""
+    """Running: the engine's call is closed within 1 s, the request ends as cancelled.
+
+    Real vLLM on a shared processor may take longer until its gauge says so.
+    """
+    within_s = 1 if engine_urls[0].kind == "sim" else 4
     body = body_of(model, 1_500) | {"stream": stream}
 
     async def one_runs() -> bool:
@@ -136,7 +140,7 @@ async def test_client_that_hangs_up_stops_the_engine(
         asking.cancel()
         if asking.done() and not asking.cancelled():
             asking.result().close()
-    await until(none_runs, 1, "the engine's call is closed")
+    await until(none_runs, within_s, "the engine's call is closed")
 
     async def cancelled() -> bool:
         return (await system.status())["ledger"].get("cancelled") == 1
