@@ -7,7 +7,8 @@ import pytest
 from forebay_shared.calls import Grant
 from forebay_shared.metrics import Metrics
 from forebay_shared.records import Result
-from forebay_worker.outbox import BYTES_PER_CALL, Outbox
+from forebay_worker.emit import BYTES_PER_CALL
+from forebay_worker.outbox import Outbox
 from forebay_worker.outcome import Finished
 from forebay_worker.runs import Runs
 from forebay_worker.wake import Wake

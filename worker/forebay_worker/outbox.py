@@ -14,14 +14,11 @@ from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL
 from forebay_shared.logs import event
 from forebay_shared.metrics import Metrics
 from forebay_shared.records import Result
-from forebay_shared.settings import MIB
 from forebay_worker.answers import NOTHING
-from forebay_worker.emit import CHUNKS_OF_ENDS
+from forebay_worker.emit import BYTES_PER_CALL, CHUNKS_OF_ENDS
 from forebay_worker.outcome import Dropped, Finished, GivenBack, Outcome, interrupted, trouble
 from forebay_worker.runs import Run, Runs, weight
 from forebay_worker.wake import Wake
-
-BYTES_PER_CALL = MIB
 
 
 class Outbox:
