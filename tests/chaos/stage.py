@@ -19,7 +19,7 @@ from tests.chaos.engines import VllmPlace
 from tests.chaos.history import History
 from tests.chaos.library_copy import copy_product, other_release, product_in
 from tests.chaos.link import Link
-from tests.chaos.processes import NotReady, Place, Process, until_ready
+from tests.chaos.processes import START_S, NotReady, Place, Process, until_ready
 from tests.chaos.scene import PRODUCERS, SCENES, WORKERS, Scene
 from tests.servers import Server, start_server
 from tests.vllm.rig import free_port
@@ -102,7 +102,7 @@ class Stage:
     async def until_ready(self, place: Place) -> None:
         """Wait until it serves; write it down where it does not in time."""
         try:
-            await until_ready(place, self.http)
+            await until_ready(place, self.http, START_S[self.scene.engine])
         except NotReady as error:
             self.history.write("unready", name=place.name, why=str(error))
 

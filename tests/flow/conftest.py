@@ -37,7 +37,8 @@ async def _beside(
     engines: Sequence[EngineUnderTest], factory: pytest.TempPathFactory
 ) -> AsyncIterator[System]:
     start_all([engine.server for engine in engines])
-    async with running(factory.mktemp("system"), [engine.url for engine in engines]) as one:
+    urls, settings = [engine.url for engine in engines], engines[0].settings
+    async with running(factory.mktemp("system"), urls, settings=settings) as one:
         await one.know(engines[0].model)
         yield one
 

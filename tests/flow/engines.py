@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from tests.flow.system import QUICK, UNHURRIED
 from tests.vllm.rig import EngineServer, chat_server, embedding_server
+
+from forebay_shared.settings import PoolSettings
 
 Kind = Literal["sim", "vllm"]
 KINDS = ("sim", pytest.param("vllm", marks=pytest.mark.vllm))
@@ -29,6 +32,11 @@ class EngineUnderTest:
     model: str
     kind: Kind
     server: EngineServer
+
+    @property
+    def settings(self) -> PoolSettings:
+        """With leases as short as the engine leaves its workers time to renew."""
+        return QUICK if self.kind == "sim" else UNHURRIED
 
     def running(self) -> int:
         """Requests in service at this moment, as the engine's own /metrics says."""

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 
 TEXT = "The café says 🙂 to 日本, naïve 👩‍🚀 goes up.\n"
 # Slots for all at once, though a worker takes but a quarter of them of what has crashed.
-ROUNDS, STREAMS, SLOTS, TOKENS = 3, 8, 32, 820
+ROUNDS, STREAMS, SLOTS, TOKENS = 3, 8, 32, 1_300
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from tests.flow.engines import EngineUnderTest
 from tests.flow.system import System
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 PROGRAM = Path(__file__).with_name("sdk_program.py")
 OLD = "openai==1.109.1"

@@ -77,7 +77,7 @@ class EngineServer:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
+                process_group=0,  # not a session: the kernel weighs those alike, however nice
             )
 
     def wait_ready(self, wait_s: float = START_WAIT_S) -> None:
