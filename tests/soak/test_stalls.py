@@ -44,7 +44,7 @@ def test_a_slower_processor_takes_its_share() -> None:
 
 
 def _naps(*readings_us: float, late_ms: dict[int, float] | None = None) -> list[Nap]:
-    """A nap each 2 ms from 1 s on, each due a millisecond after the one before."""
+    """Naps that were due each 2 ms from 1 s on."""
     late_ms = late_ms or {}
     times = [1 + 0.002 * number for number in range(len(readings_us))]
     return [
