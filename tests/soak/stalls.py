@@ -32,7 +32,11 @@ NAP_S = 0.001
 LATE_S = 0.00025
 """So much later than its time a nap ends only in a stall: wake-ups alone take a third of it."""
 SLOWER = 1.25
-"""A reading so many times as long as usual is one of a slower processor."""
+"""A reading so many times as long as usual is one of a slower processor.
+
+Or of caches that the server's own work has emptied, which may take half as long again: near 5 ms
+a command may excuse itself. And of several commands of one look, each may use the same stall.
+"""
 TEXT = json.dumps({f"name-{number}": [number, str(number), None] for number in range(40)})
 """What the witness reads: some 20 microseconds of small objects, as a function's are."""
 SLOW_US = 5_000
@@ -143,7 +147,7 @@ def _met(slow: Slow, stalls: list[Stall]) -> float:
 
 
 def stalls_of(naps: list[Nap]) -> Iterator[Stall]:
-    """Where the processor stood still, and where it was slower than in half of all naps.
+    """Where the processor stood still, and where a reading took SLOWER times the median.
 
     A reading counts as the middle one of three: a stall that met but one of them was short.
     """

@@ -1,4 +1,4 @@
-"""The witness beside a real server: it excuses nothing that works."""
+"""The witness beside a real server: a command that works for long stays slow."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ async def test_a_slow_script_stays_slow(tmp_path: Path) -> None:
     """Most of five: the host may take four fifths of the time of one."""
     with start_server(tmp_path) as server:
         witness = await Witness.beside(server.pid)
+        if not witness.stands:
+            pytest.skip("this user may set no real-time priority")
         redis = Redis.from_url(server.url)
         slow_log = SlowLog(redis)
         try:
