@@ -1,18 +1,15 @@
-"""Tells slow commands from a processor that stood still, or ran slower than it does.
+"""Tells slow commands from a processor that stood still.
 
-A host may take a processor away, for milliseconds or in many small slices, and the slow log counts
-by the wall clock. A witness process sits on the server's processor at a higher priority. It sleeps
-a millisecond at a time, then reads the same text once: nobody else there delays it (but for the
-kernel, which halts all real-time processes where they take 95 % of a second). Where it wakes late
-the processor stood still; where the reading takes longer than it mostly does, the processor was
-that much slower. The slow log is read each SEEK_S, so that it is known to some 20 ms when each
-entry came.
+A host may take a processor away for milliseconds, and the slow log counts by the wall clock. A
+witness process sits on the server's processor at a higher priority and sleeps a millisecond at a
+time: nobody else there delays it (but for the kernel, which halts all real-time processes where
+they take 95 % of a second). The slow log is read each SEEK_S, so that it is known to some 20 ms
+when each entry came.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import sys
@@ -22,8 +19,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from statistics import median
-from typing import Any, NamedTuple
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -31,15 +29,8 @@ SEEK_S = 0.02
 NAP_S = 0.001
 LATE_S = 0.00025
 """So much later than its time a nap ends only in a stall: wake-ups alone take a third of it."""
-SLOWER = 1.25
-"""A reading so many times as long as usual is one of a slower processor.
-
-Or of caches that the server's own work has emptied, which may take half as long again: near 5 ms
-a command may excuse itself. And of several commands of one look, each may use the same stall.
-"""
-TEXT = json.dumps({f"name-{number}": [number, str(number), None] for number in range(40)})
-"""What the witness reads: some 20 microseconds of small objects, as a function's are."""
 SLOW_US = 5_000
+FUNCTION = "forebay_"
 SLOW_LENGTH = 10_000
 
 
@@ -57,27 +48,16 @@ class Slow:
     after: float
 
 
-class Nap(NamedTuple):
-    """One round of the witness: when it was to wake, when it woke, how long it read (seconds)."""
-
-    due: float
-    woke: float
-    read_s: float
-
-
-class Stall(NamedTuple):
-    """Between two moments (monotonic seconds) the processor did so much less than usual.
-
-    `share` is 1 where it stood still.
-    """
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """The processor stood still between two moments (monotonic seconds)."""
 
     begun: float
     ended: float
-    share: float = 1.0
 
     def within(self, begun: float, ended: float) -> float:
-        """How many seconds of work it took from between two moments."""
-        return self.share * max(0.0, min(self.ended, ended) - max(self.begun, begun))
+        """How much of it lay between two moments, in seconds."""
+        return max(0.0, min(self.ended, ended) - max(self.begun, begun))
 
 
 @dataclass(slots=True)
@@ -130,10 +110,25 @@ class SlowLog:
 
 def explained(found: list[Slow], stalls: list[Stall]) -> list[Slow]:
     """The slow commands that may not have been slow but for the stalls that met them."""
-    return [slow for slow in found if slow.took_s - _met(slow, stalls) < SLOW_US / 1e6]
+    looks = groupby(found, key=attrgetter("before", "after"))
+    return [slow for _, look in looks for slow in _excused(list(look), stalls)]
 
 
-def _met(slow: Slow, stalls: list[Stall]) -> float:
+def _excused(look: list[Slow], stalls: list[Stall]) -> Iterator[Slow]:
+    """Those of one look: functions run one after another, so that each stall excuses once.
+
+    A command within a function met what the function met.
+    """
+    first, after = min(one.before - one.took_s for one in look), look[0].after
+    left_s = sum(one.within(first, after) for one in stalls)
+    for slow in sorted(look, key=attrgetter("took_s")):
+        needed_s = slow.took_s - SLOW_US / 1e6
+        if needed_s < min(left_s, met(slow, stalls)):
+            left_s -= needed_s if slow.name.startswith(FUNCTION) else 0.0
+            yield slow
+
+
+def met(slow: Slow, stalls: list[Stall]) -> float:
     """Most seconds of stalls that the command can have met, whenever it began."""
     first, last = slow.before - slow.took_s, slow.after - slow.took_s
     near = [one for one in stalls if one.within(first, slow.after)]
@@ -144,20 +139,6 @@ def _met(slow: Slow, stalls: list[Stall]) -> float:
         for start in starts
         if first <= start <= last
     )
-
-
-def stalls_of(naps: list[Nap]) -> Iterator[Stall]:
-    """Where the processor stood still, and where a reading took SLOWER times the median.
-
-    A reading counts as the middle one of three: a stall that met but one of them was short.
-    """
-    usual_s = median(nap.read_s for nap in naps) if naps else 0.0
-    for before, nap, after in zip(naps, naps[1:], naps[2:], strict=False):
-        if nap.woke - nap.due > LATE_S:
-            yield Stall(nap.due, nap.woke)
-        _, read_s, _ = sorted((before.read_s, nap.read_s, after.read_s))
-        if read_s > SLOWER * usual_s:
-            yield Stall(before.woke, nap.due, 1 - usual_s / read_s)
 
 
 def summary(found: list[Slow]) -> dict[str, Any]:
@@ -198,7 +179,7 @@ class Witness:
             return []
         said, _ = await self._process.communicate(b"\n")
         self._process = None
-        return [Stall(*one) for one in json.loads(said)]
+        return [Stall(begun, ended) for begun, ended in json.loads(said)]
 
     def kill(self) -> None:
         """End it unheard."""
@@ -213,24 +194,21 @@ def _name(command: bytes) -> str:
 
 
 def _witness(processor: int) -> None:
-    """Say that it begins, nap until somebody writes to stdin, print the stalls."""
+    """Say that it begins, nap until somebody writes to stdin, print when naps were long."""
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
     os.sched_setaffinity(0, {processor})
     os.set_blocking(0, False)
-    gc.disable()
     print("ready", flush=True)
-    naps: list[Nap] = []
+    stalls: list[tuple[float, float]] = []
+    last = time.monotonic()
     while not _asked():
-        naps.append(_nap())
-    print(json.dumps(list(stalls_of(naps))))
-
-
-def _nap() -> Nap:
-    due = time.monotonic() + NAP_S
-    time.sleep(NAP_S)
-    woke = time.monotonic()
-    json.loads(TEXT)
-    return Nap(due, woke, time.monotonic() - woke)
+        time.sleep(NAP_S)
+        now = time.monotonic()
+        if now - last > NAP_S + LATE_S:
+            stalls.append((last + NAP_S, now))
+        last = now
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # the server has work to do
+    print(json.dumps(stalls))
 
 
 def _asked() -> bool:

@@ -96,7 +96,7 @@ class Taker:
         return self._gate.free > 0 and (self._bells.rung or self._more)
 
     def _most(self) -> int:
-        """Ends a call: half of the slots, so that Redis works on one half and we on the other."""
+        """Ends a call: of few slots half, so that Redis works on one half and we on the other."""
         return min(HEAVY_ITEMS_PER_CALL, max(1, (self._gate.slots + 1) // 2))
 
     def _next_take(self, most: int | None) -> Take | None:

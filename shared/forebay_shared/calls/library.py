@@ -15,7 +15,7 @@ from forebay_shared.settings import PoolSettings
 
 Argument = bytes | str | int | float
 ITEMS_PER_CALL = 100
-"""Most items that one call carries; callers with more make several calls at once."""
+"""Most items that one call carries; callers with more make several calls."""
 HEAVY_ITEMS_PER_CALL = 3
 """Most requests that one call admits, grants, ends or gives back, so that none takes 5 ms."""
 _REPAIRS = 2

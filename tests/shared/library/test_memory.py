@@ -52,9 +52,9 @@ def test_at_maxmemory_running_requests_finish_and_new_ones_are_refused(
 
 @pytest.mark.timeout(120)
 def test_no_call_is_slow_with_many_pending(own_server: Server) -> None:
-    """With 10,000 running and 5,000 given back, the heaviest calls there are cost less than 5 ms.
+    """With 10,000 running and 5,000 given back, a worker's full calls cost less than 5 ms each.
 
-    Of the server's own processor time, so that a busy machine does not disturb.
+    Of the server's own processor time, so that a busy machine does not disturb; on average.
     """
     settings = PoolSettings(
         classes=(ClassSettings(name="normal", depth=1_000_000),), depth=1_000_000

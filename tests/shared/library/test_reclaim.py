@@ -52,7 +52,7 @@ def test_many_sweepers_take_each_lease_back_once(rig: Rig) -> None:
 def test_all_expired_leases_are_found_behind_many_living_ones(
     library: HeldLibrary, client: Redis
 ) -> None:
-    """In one pass of repeated sweeps, at most 100 a call."""
+    """In one pass of repeated sweeps, each of a bounded number."""
     for number in range(1_000):
         admit(library, number, tenant=f"t{number % 7}")
     sweep_for(library, 20)
