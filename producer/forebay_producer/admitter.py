@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
 from forebay_producer.inbox import Inbox
 from forebay_shared.calls import Admission, Admitted, Intake, Refusal
-from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL
+from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL, HEAVY_ITEMS_TOGETHER, batched
 from forebay_shared.connect import redis_away, redis_full
 from forebay_shared.metrics import Metrics
 
-_CALL_BYTES = 1024 * 1024
-"""Most payload in one call: Redis serves nobody else meanwhile."""
+_BYTES_TOGETHER = 1024 * 1024
+"""Most payload sent at once: Redis serves nobody else meanwhile."""
 
 _Waiting = tuple[Admission, "asyncio.Future[Admitted | Refusal]"]
 
 
 class Admitter:
-    """Coalesces the admits of one pool: while one call is out, the next one gathers."""
+    """Coalesces the admits of one pool: while some are out, the next ones gather."""
 
     def __init__(self, intake: Intake, inbox: Inbox, metrics: Metrics) -> None:
         self._intake = intake
@@ -41,45 +42,53 @@ class Admitter:
     async def _flush(self) -> None:
         try:
             while self._waiting:
-                await self._call(self._batch())
+                await self._send(batched(self._batch(), HEAVY_ITEMS_PER_CALL))
         finally:
             self._flushing = None
 
     def _batch(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
         total = 0
-        while self._waiting and len(batch) < HEAVY_ITEMS_PER_CALL:
+        while self._waiting and len(batch) < HEAVY_ITEMS_TOGETHER:
             total += len(self._waiting[0][0].envelope.body)
-            if batch and total > _CALL_BYTES:
+            if batch and total > _BYTES_TOGETHER:
                 break
             batch.append(self._waiting.popleft())
         return batch
 
-    async def _call(self, batch: list[_Waiting]) -> None:
+    async def _send(self, pages: Sequence[Sequence[_Waiting]]) -> None:
+        """A call for each page, all sent at once."""
         try:
-            answers = await self._admit([admission for admission, _ in batch])
+            replies = await self._admit([[admission for admission, _ in page] for page in pages])
         except Exception as error:  # noqa: BLE001 - each waiter gets it
-            await self._failed(batch, error)
+            for page in pages:
+                await self._failed(page, error)
             return
-        for (_, future), answer in zip(batch, answers, strict=True):
-            if not future.done():
-                future.set_result(answer)
+        for page, reply in zip(pages, replies, strict=True):
+            if isinstance(reply, ResponseError):
+                await self._failed(page, reply)
+                continue
+            for (_, future), answer in zip(page, reply, strict=True):
+                if not future.done():
+                    future.set_result(answer)
 
-    async def _admit(self, admissions: list[Admission]) -> list[Admitted | Refusal]:
+    async def _admit(
+        self, pages: Sequence[Sequence[Admission]]
+    ) -> list[list[Admitted | Refusal] | ResponseError]:
         self._metrics.count("forebay_redis_calls_total", step="admit")
         try:
-            return await self._intake.admit(admissions, self._inbox.name)
+            return await self._intake.admit_together(pages, self._inbox.name)
         except RedisConnectionError:
             # A connection that died while idle. Idempotent by request id, so once more.
-            return await self._intake.admit(admissions, self._inbox.name)
+            return await self._intake.admit_together(pages, self._inbox.name)
 
-    async def _failed(self, batch: list[_Waiting], error: Exception) -> None:
+    async def _failed(self, page: Sequence[_Waiting], error: Exception) -> None:
         judged = isinstance(error, ResponseError) and not (redis_away(error) or redis_full(error))
-        if judged and len(batch) > 1:
+        if judged and len(page) > 1:
             # One of them was refused as malformed; the others shall not suffer for it.
-            for one in batch:
-                await self._call([one])
+            for one in page:
+                await self._send([[one]])
             return
-        for _, future in batch:
+        for _, future in page:
             if not future.done():
                 future.set_exception(error)

@@ -31,7 +31,7 @@ TABLE = (
     Metric("forebay_waiters", "gauge", (), "Clients that wait in this replica."),
     Metric("forebay_redis_up", "gauge", (), "1 while the last call to Redis succeeded."),
     Metric("forebay_redis_evicts", "gauge", (), "1 while Redis may evict keys: requests."),
-    Metric("forebay_redis_calls_total", "counter", ("step",), "Calls of the function library."),
+    Metric("forebay_redis_calls_total", "counter", ("step",), "Trips to the function library."),
     Metric("forebay_taken_total", "counter", ("class",), "Requests granted to this worker."),
     Metric("forebay_queued_seconds", "histogram", ("class",), "Admit to grant."),
     Metric("forebay_ended_total", "counter", ("class", "state"), "Requests this worker ended."),

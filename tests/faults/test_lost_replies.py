@@ -23,7 +23,7 @@ PRODUCER, WORKER = 0, 1
         (PRODUCER, "admit"),
         (PRODUCER, "reply"),
         (WORKER, "take"),
-        (WORKER, "finish_take"),
+        (WORKER, "finish"),
         (WORKER, "emit"),
         (WORKER, "renew"),
     ],
@@ -33,7 +33,7 @@ async def test_a_lost_reply_doubles_nothing(
 ) -> None:
     """The clients get one right answer each, and each request was taken once."""
     before = await assert_identities(scene)
-    scene.ways[way].lose(f"forebay_{step}_")
+    scene.ways[way].lose(f"forebay_{step}_")  # finish_take begins with finish
     said = await asyncio.gather(
         *[ask(http, scene.url, body_of(40, stream=stream)) for stream in (True, False)]
     )

@@ -7,7 +7,7 @@ import json
 from tests.model import fair, places
 from tests.model.state import Pool, Request, Worker
 
-BUDGET = 16
+BUDGET = 4
 """Requests that one call ends or moves at most."""
 
 

@@ -62,7 +62,7 @@ COUNTED = """        key = self._library.keys.layout.replace("layout", "ledger")
             await self._library.redis.hincrby(key, one.result.state, 1)
 """
 FINISHED = 'return _answers(await self._library.call("finish", worker, *_endings(endings)))'
-FINISHED_TAKEN = "return _answers(reply[0]), _taken(reply[1])"
+FINISHED_TAKEN = "return _answers(answers), _taken(taken)"
 GATHERED = "            batch.append(item)\n        return batch"
 FORGOTTEN = "for _ in batch:\n            self._endings.popleft()\n        return batch"
 LEFT = "            self._endings.popleft()\n            if"

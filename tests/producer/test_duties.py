@@ -62,19 +62,24 @@ class FakeIntake(Intake):
 
     def __init__(self, *errors: Exception) -> None:
         self.calls: list[list[str]] = []
+        self.trips: list[int] = []
         self.gate = asyncio.Event()
         self.errors = list(errors)
 
-    async def admit(
-        self, admissions: Sequence[Admission], inbox: str = ""
-    ) -> list[Admitted | Refusal]:
-        self.calls.append([one.request_id for one in admissions])
+    async def admit_together(
+        self, pages: Sequence[Sequence[Admission]], inbox: str = ""
+    ) -> list[list[Admitted | Refusal] | ResponseError]:
+        self.trips.append(len(pages))
+        self.calls += [[one.request_id for one in page] for page in pages]
         await self.gate.wait()
         if self.errors:
             raise self.errors.pop(0)
-        if any(one.request_id == "bad" for one in admissions):
-            raise ResponseError("BADCALL")
-        return [Admitted(one.request_id, "queued", False) for one in admissions]
+        return [self.answer(page) for page in pages]
+
+    def answer(self, page: Sequence[Admission]) -> list[Admitted | Refusal] | ResponseError:
+        if any(one.request_id == "bad" for one in page):
+            return ResponseError("BADCALL")
+        return [Admitted(one.request_id, "queued", False) for one in page]
 
 
 class NoInbox:
@@ -89,7 +94,7 @@ def admitting(intake: FakeIntake) -> Admitter:
     return Admitter(intake, NoInbox(), Metrics())  # type: ignore[arg-type]
 
 
-async def test_admits_that_come_meanwhile_share_the_next_call() -> None:
+async def test_admits_that_come_meanwhile_go_together_in_calls_of_few() -> None:
     intake = FakeIntake()
     admitter = admitting(intake)
     asks = [asyncio.create_task(admitter.admit(admission(str(n)))) for n in range(40)]
@@ -99,6 +104,7 @@ async def test_admits_that_come_meanwhile_share_the_next_call() -> None:
     assert [one.request_id for one in answers] == [str(n) for n in range(40)]
     most = HEAVY_ITEMS_PER_CALL
     assert [len(call) for call in intake.calls] == [most] * (40 // most) + [40 % most]
+    assert intake.trips == [4, 4, 4, 2]
 
 
 async def test_a_call_carries_about_a_megabyte() -> None:
@@ -114,11 +120,12 @@ async def test_one_malformed_admission_does_not_fail_its_neighbours() -> None:
     intake = FakeIntake()
     admitter = admitting(intake)
     intake.gate.set()
-    names = ["a", "bad", "b"]
+    names = ["a", "bad", "b", "c"]
     answers = await asyncio.gather(
         *(admitter.admit(admission(name)) for name in names), return_exceptions=True
     )
-    assert [type(one) for one in answers] == [Admitted, ResponseError, Admitted]
+    assert [type(one) for one in answers] == [Admitted, ResponseError, Admitted, Admitted]
+    assert intake.calls == [["a", "bad", "b"], ["c"], ["a"], ["bad"], ["b"]]
 
 
 async def test_a_lost_connection_is_tried_once_more() -> None:

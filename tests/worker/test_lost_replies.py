@@ -19,7 +19,7 @@ from forebay_worker.engine import Answer, Chunk, EngineCall, EngineEvent
 
 pytestmark = pytest.mark.anyio
 
-STEPS = ("finish_take", "emit", "finish_take", "emit", "renew", "sweep")
+STEPS = ("finish", "emit", "finish", "emit", "renew", "sweep")  # finish_take too
 TEXTS = [chunk(f" {number}") for number in range(20)]
 
 
@@ -70,7 +70,7 @@ async def test_every_request_ends_once_though_replies_are_lost(desk: Desk) -> No
     losing.cancel()
     for one in ids[1::2]:
         assert [event for _, event in (await desk.seen(one)).chunks] == TEXTS
-    assert {"finish_take", "emit"} <= set(losses)
+    assert {"finish", "emit"} <= set(losses)
     shown = [await desk.show(one) for one in ids]
     assert {(one.takes, one.attempts, one.crashes) for one in shown} == {(1, 0, 0)}
     assert len(engine.calls) == len(ids)

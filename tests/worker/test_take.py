@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -11,8 +13,8 @@ from tests.worker.desk import CHAT, Desk
 from tests.worker.proxy import Proxy
 from tests.worker.scripted import Held, ScriptedEngine, answer, answers
 
-from forebay_shared.calls import Ending, Leases, Release, Take, Taken
-from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL
+from forebay_shared.calls import Leases, Library
+from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL, Argument, Call
 from forebay_shared.records import Envelope
 from forebay_worker.engine import Answer, EngineCall, EngineEvent
 from forebay_worker.worker import Worker
@@ -55,32 +57,26 @@ def calls(worker: Worker, step: str) -> float:
     return value or 0.0
 
 
-class Weighing(Leases):
-    """Notes how many requests each call grants, ends or gives back."""
+class Weighing(Library):
+    """Notes how many requests each call grants, ends or gives back, and what went together."""
 
-    def __init__(self, leases: Leases) -> None:
-        super().__init__(leases._library)
-        self.weights: dict[str, set[int]] = {"grant": set(), "end": set(), "release": set()}
+    def __init__(self, redis: Redis) -> None:
+        super().__init__(redis)
+        self.weights: defaultdict[str, set[int]] = defaultdict(set)
+        self.trips: set[tuple[str, ...]] = set()
 
-    async def take(self, take: Take) -> Taken:
-        return self._granted(await super().take(take))
+    async def _send(self, calls: Sequence[Call]) -> list[Any]:
+        replies = await super()._send(calls)
+        self.trips.add(tuple(step for step, _ in calls))
+        for (step, arguments), reply in zip(calls, replies, strict=True):
+            self.weights[step].add(_weight(step, arguments, reply))
+        return replies
 
-    async def finish(self, worker: str, endings: Sequence[Ending]) -> list[str]:
-        self.weights["end"].add(len(endings))
-        return await super().finish(worker, endings)
 
-    async def finish_take(self, endings: Sequence[Ending], take: Take) -> tuple[list[str], Taken]:
-        self.weights["end"].add(len(endings))
-        words, taken = await super().finish_take(endings, take)
-        return words, self._granted(taken)
-
-    async def release(self, worker: str, releases: Sequence[Release]) -> list[str]:
-        self.weights["release"].add(len(releases))
-        return await super().release(worker, releases)
-
-    def _granted(self, taken: Taken) -> Taken:
-        self.weights["grant"].add(len(taken.grants))
-        return taken
+def _weight(step: str, arguments: Sequence[Argument], reply: Any) -> int:
+    if step == "take":
+        return len(reply[0])
+    return int(arguments[1]) + (len(reply[1][0]) if step == "finish_take" else 0)
 
 
 async def test_no_call_is_heavy(desk: Desk) -> None:
@@ -88,7 +84,8 @@ async def test_no_call_is_heavy(desk: Desk) -> None:
     held = Held()
     engine = ScriptedEngine(held)
     worker, task = await desk.worker(engine, slots=100)
-    leases = worker.taker._leases = Weighing(worker.leases)
+    library = Weighing(desk.redis)
+    worker.taker._leases = Leases(library)
     first, second = await desk.admit([ONE] * 100), await desk.admit([ONE] * 100)
     while len(engine.calls) < 100:
         engine.called.clear()
@@ -103,8 +100,11 @@ async def test_no_call_is_heavy(desk: Desk) -> None:
     worker.drain.request("test")
     await task
     assert {await desk.state(one) for one in second} == {"queued"}
-    most = {what: max(seen) for what, seen in leases.weights.items()}
-    assert most == dict.fromkeys(("grant", "end", "release"), HEAVY_ITEMS_PER_CALL)
+    most = {step: max(seen) for step, seen in library.weights.items()}
+    assert max(most.values()) == HEAVY_ITEMS_PER_CALL
+    assert most["finish"] == most["take"] == most["release"] == HEAVY_ITEMS_PER_CALL
+    assert ("finish", "take") in library.trips
+    assert max(map(len, library.trips)) == 4  # releases
 
 
 async def test_a_take_whose_reply_was_lost_is_repeated_as_it_was(desk: Desk) -> None:

@@ -10,7 +10,7 @@ from itertools import islice
 
 from forebay_shared.calls import Ending, Release
 from forebay_shared.calls.leases import Blame
-from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL
+from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL, HEAVY_ITEMS_TOGETHER
 from forebay_shared.logs import event
 from forebay_shared.metrics import Metrics
 from forebay_shared.records import Result
@@ -60,8 +60,8 @@ class Outbox:
         return batch
 
     def releases(self) -> list[tuple[Run, Release]]:
-        """The oldest releases that fit into one call. They stay until `released` tells of them."""
-        return list(islice(self._releases, HEAVY_ITEMS_PER_CALL))
+        """The oldest releases that go together. They stay until `released` tells of them."""
+        return list(islice(self._releases, HEAVY_ITEMS_TOGETHER))
 
     def ended(self, batch: Sequence[tuple[Run, Ending]], words: Sequence[str]) -> None:
         """Redis answered: the batch leaves. A gap comes back as an interrupted stream."""

@@ -63,7 +63,7 @@ class Taker:
         await self._release()
         most = self._most()
         batch = self._outbox.endings(most)
-        take = self._open = self._open or self._next_take(most if len(batch) == most else None)
+        take = self._open = self._open or self._next_take(self._room(len(batch), most))
         try:
             await self._send(batch, take)
         except ResponseError as error:
@@ -99,8 +99,14 @@ class Taker:
         """Ends a call: of few slots half, so that Redis works on one half and we on the other."""
         return min(HEAVY_ITEMS_PER_CALL, max(1, (self._gate.slots + 1) // 2))
 
-    def _next_take(self, most: int | None) -> Take | None:
-        free = min(self._gate.free, most or HEAVY_ITEMS_PER_CALL)
+    def _room(self, ends: int, most: int) -> int:
+        """Grants beside so many ends; one end leaves room for others in the same call."""
+        if ends == most:
+            return most
+        return HEAVY_ITEMS_PER_CALL - (1 if ends == 1 else 0)
+
+    def _next_take(self, most: int) -> Take | None:
+        free = min(self._gate.free, most)
         if free <= 0:
             return None
         self._call += 1

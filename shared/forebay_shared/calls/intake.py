@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from forebay_shared.calls.library import Argument, Library
+from redis.exceptions import ResponseError
+
+from forebay_shared.calls.library import Argument, Call, Library, unrefused
 from forebay_shared.records import WIRE_VERSION, Envelope
 
 UNKNOWN = -1
@@ -158,6 +160,17 @@ def _admitted(row: list[Any]) -> Admitted | Refusal:
     return Refusal(kind, _text(row[1]), int(row[2]), _text(row[3]))
 
 
+def _admitted_all(rows: list[Any]) -> list[Admitted | Refusal]:
+    return [_admitted(row) for row in rows]
+
+
+def _admissions(admissions: Sequence[Admission], inbox: str) -> list[Argument]:
+    row: list[Argument] = [inbox, len(admissions)]
+    for admission in admissions:
+        row += admission.arguments()
+    return row
+
+
 def _shown(row: list[Any]) -> Shown:
     request_id, state, class_name, tenant, model = (_text(value) for value in row[:5])
     takes, attempts, crashes, offset, *times_ms = (int(value) for value in row[8:17])
@@ -197,10 +210,21 @@ class Intake:
 
         Idempotent by request id and by (tenant, Idempotency-Key).
         """
-        arguments: list[Argument] = [inbox, len(admissions)]
-        for admission in admissions:
-            arguments += admission.arguments()
-        return [_admitted(row) for row in await self._library.call("admit", *arguments)]
+        (answers,) = unrefused(await self.admit_together([admissions], inbox))
+        return answers
+
+    async def admit_together(
+        self, pages: Sequence[Sequence[Admission]], inbox: str = ""
+    ) -> list[list[Admitted | Refusal] | ResponseError]:
+        """`admit` for each page, in calls of their own that are sent at once.
+
+        The error of a page that was refused stands in its place.
+        """
+        calls: list[Call] = [("admit", _admissions(page, inbox)) for page in pages]
+        replies = await self._library.together(calls)
+        return [
+            reply if isinstance(reply, ResponseError) else _admitted_all(reply) for reply in replies
+        ]
 
     async def reply(self, inbox: str, wanted: Sequence[tuple[str, int]]) -> list[Seen]:
         """State, result and new chunks of up to 100 requests; adds `inbox` to their watchers.

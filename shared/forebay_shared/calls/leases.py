@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from forebay_shared.calls.library import Argument, Library
+from forebay_shared.calls.library import (
+    HEAVY_ITEMS_PER_CALL,
+    Argument,
+    Call,
+    Library,
+    batched,
+    unrefused,
+)
 from forebay_shared.records import WIRE_VERSION, Result, Usage
 
 
@@ -153,6 +160,15 @@ def _endings(endings: Sequence[Ending]) -> list[Argument]:
     return row
 
 
+def _releases(releases: Sequence[Release]) -> list[Argument]:
+    row: list[Argument] = [len(releases)]
+    for one in releases:
+        row += [one.request_id, one.call, one.blame.value, one.jitter]
+        row += [*_usage(one.usage), one.result.reason]
+        row += [one.result.head(), one.result.body]
+    return row
+
+
 def _grant(row: list[Any]) -> Grant:
     request_id, class_name, tenant = (value.decode() for value in row[:3])
     call, take, attempts, crashes, offset = (int(value) for value in row[3:8])
@@ -212,13 +228,19 @@ class Leases:
         return _answers(await self._library.call("finish", worker, *_endings(endings)))
 
     async def finish_take(self, endings: Sequence[Ending], take: Take) -> tuple[list[str], Taken]:
-        """`finish`, then `take`, in one atomic call; in two where ends wait for replicas."""
+        """`finish`, then `take`; in one atomic call where that is not too heavy, else in two.
+
+        Two are sent at once, but where ends wait for replicas.
+        """
         if self._library.replicates:  # grants would wait with them, and nobody renews those
             return await self.finish(take.worker, endings), await self.take(take)
-        reply = await self._library.call(
-            "finish_take", take.worker, *_endings(endings), *take.arguments()
-        )
-        return _answers(reply[0]), _taken(reply[1])
+        ends, wanted = [take.worker, *_endings(endings)], take.arguments()
+        if len(endings) + take.count <= HEAVY_ITEMS_PER_CALL:
+            answers, taken = await self._library.call("finish_take", *ends, *wanted)
+        else:
+            calls: list[Call] = [("finish", ends), ("take", wanted)]
+            answers, taken = unrefused(await self._library.together(calls))
+        return _answers(answers), _taken(taken)
 
     async def renew(self, worker: str, held: Sequence[Held]) -> list[str]:
         """Renew up to 100 leases: per item `ok` or `lost`. Tokens so far are charged."""
@@ -239,10 +261,11 @@ class Leases:
         return _answers(await self._library.call("emit", *arguments))
 
     async def release(self, worker: str, releases: Sequence[Release]) -> list[str]:
-        """Give requests back: per item the new state (`queued`, `failed`, `dead`) or `lost`."""
-        arguments: list[Argument] = [worker, len(releases)]
-        for one in releases:
-            arguments += [one.request_id, one.call, one.blame.value, one.jitter]
-            arguments += [*_usage(one.usage), one.result.reason]
-            arguments += [one.result.head(), one.result.body]
-        return _answers(await self._library.call("release", *arguments))
+        """Give requests back: per item the new state (`queued`, `failed`, `dead`) or `lost`.
+
+        More than one call may give back go in several, sent at once.
+        """
+        pages = batched(releases, HEAVY_ITEMS_PER_CALL)
+        calls: list[Call] = [("release", [worker, *_releases(page)]) for page in pages]
+        replies = unrefused(await self._library.together(calls))
+        return [word for reply in replies for word in _answers(reply)]

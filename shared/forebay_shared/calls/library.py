@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from forebay_shared.connect import at, each_primary, redis_away
@@ -13,13 +15,39 @@ from forebay_shared.keys import Keys
 from forebay_shared.library import LIBRARY_NAME, function_name, source
 from forebay_shared.settings import PoolSettings
 
+T = TypeVar("T")
 Argument = bytes | str | int | float
+Call = tuple[str, Sequence[Argument]]
+"""A step and its arguments."""
 ITEMS_PER_CALL = 100
 """Most items that one call carries; callers with more make several calls."""
 HEAVY_ITEMS_PER_CALL = 3
 """Most requests that one call admits, grants, ends or gives back, so that none takes 5 ms."""
+HEAVY_ITEMS_TOGETHER = 4 * HEAVY_ITEMS_PER_CALL
+"""Most of them sent at once, in several calls: Redis hardly serves anybody else in between."""
 _REPAIRS = 2
 """A new server lacks library and layout both."""
+
+
+def batched(items: Sequence[T], most: int) -> list[Sequence[T]]:
+    """The items in parts of at most so many, in order."""
+    return [items[start : start + most] for start in range(0, len(items), most)]
+
+
+def unrefused(replies: Sequence[T | ResponseError]) -> list[T]:
+    """The replies of `Library.together`. Raises the first ResponseError among them."""
+    good: list[T] = []
+    for reply in replies:
+        if isinstance(reply, ResponseError):
+            raise reply
+        good.append(reply)
+    return good
+
+
+class _Plain(Pipeline):
+    """A pipeline that leaves error replies as they are: bodies have no place in them."""
+
+    def annotate_exception(self, *_: Any) -> None: ...
 
 
 class Library:
@@ -56,28 +84,55 @@ class Library:
 
         Raises LayoutMismatch and what Redis raises.
         """
+        (reply,) = await self.together([(step, arguments)])
+        if isinstance(reply, ResponseError):
+            raise reply
+        return reply
+
+    async def together(self, calls: Sequence[Call]) -> list[Any]:
+        """Make calls that may be repeated, sent at once, served in this order, each by itself.
+
+        Returns each call's raw reply, or in its place the ResponseError that refused it. Raises
+        LayoutMismatch, and what Redis raises where it does not answer; then some may be done.
+        """
         for _ in range(_REPAIRS):
+            replies = await self._send(calls)
+            if not await self._repaired(replies):
+                return replies
+        return await self._send(calls)
+
+    async def _send(self, calls: Sequence[Call]) -> list[Any]:
+        if len(calls) == 1:
             try:
-                return await self._fcall(step, *arguments)
+                return [await self.redis.fcall(*self._words(calls[0]))]
             except ResponseError as error:
-                await self._repair(error)
-        return await self._fcall(step, *arguments)
+                return [error]
+        pipe = self._pipe(calls)
+        return list(await pipe.execute(raise_on_error=False))
 
-    async def _fcall(self, step: str, *arguments: Argument) -> Any:
-        return await self.redis.fcall(
-            function_name(step), 2, self.keys.layout, self.keys.never, *arguments
-        )
+    def _pipe(self, calls: Sequence[Call]) -> Pipeline:
+        pipe = _Plain(self.redis.connection_pool, self.redis.response_callbacks, False, None)
+        for call in calls:
+            pipe.fcall(*self._words(call))
+        return pipe
 
-    async def _repair(self, error: ResponseError) -> None:
-        text = str(error)
-        if "Function not found" in text:
-            await self._load()
-        elif text.startswith("NOLAYOUT"):
-            await self._fcall("found", self._defaults.stored())
-        elif text.startswith("LAYOUT"):
-            raise LayoutMismatch(text) from error
-        else:
-            raise error
+    def _words(self, call: Call) -> tuple[Any, ...]:
+        step, arguments = call
+        return (function_name(step), 2, self.keys.layout, self.keys.never, *arguments)
+
+    async def _repaired(self, replies: Sequence[Any]) -> bool:
+        """Whether one of these was refused for something that is mended now."""
+        for error in replies:
+            text = str(error) if isinstance(error, ResponseError) else ""
+            if "Function not found" in text:
+                await self._load()
+                return True
+            if text.startswith("NOLAYOUT"):
+                await self.redis.fcall(*self._words(("found", [self._defaults.stored()])))
+                return True
+            if text.startswith("LAYOUT"):
+                raise LayoutMismatch(text) from error
+        return False
 
     async def _load(self, redis: Redis | None = None) -> None:
         try:

@@ -1,7 +1,7 @@
 -- sweep: what time alone makes due. Offered by every process, done by whichever comes first in a tick.
 
 -- Work of one call, so that it stays far below 5 ms; what was full is repeated at once.
-local S = {BUDGET = 16, AUDIT = 20}
+local S = {BUDGET = 4, AUDIT = 20}
 
 -- What is due, as far as the call's budget goes, and whether there may be more.
 function S.due(q, did, key)
@@ -208,7 +208,7 @@ end
 -- sweep(forced)
 -- Guarantee: at most once a tick (a noted time, no holder that can die): expires what is past its
 --   deadline, gives back due retries, rings classes that wait; every reclaim interval also takes back
---   leases that ran out and audits a page. At most 16 requests a call.
+--   leases that ran out and audits a page. At most 4 requests a call.
 -- KEYS: layout, never.
 -- ARGV: forced 0/1 (repeat at once after `again`: no throttle, no audit).
 -- Returns: {} where another did it in this tick; else {expired, retried, reclaimed, repaired, again}.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from redis import Redis
@@ -17,6 +17,7 @@ from redis.exceptions import ResponseError
 from tests.model.mutants import mutated
 
 from forebay_shared.calls import Duties, Intake, Leases, Letters, Library, Operator
+from forebay_shared.calls.library import Call
 from forebay_shared.keys import Keys
 from forebay_shared.library import LIBRARY_NAME, source
 from forebay_shared.settings import PoolSettings
@@ -82,8 +83,8 @@ class HeldLibrary(Library):
         name = f"forebay_{step}_{self.mark}"
         return self.client.fcall(name, 2, self.keys.layout, self.keys.never, *arguments)
 
-    async def call(self, step: str, *arguments: Any) -> Any:
-        return self.fcall(step, *arguments)
+    async def together(self, calls: Sequence[Call]) -> list[Any]:
+        return [self.fcall(step, *arguments) for step, arguments in calls]
 
 
 def admit(library: HeldLibrary, number: int, tenant: str = "ann", timeout: int = 600_000) -> Any:

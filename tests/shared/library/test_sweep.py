@@ -33,7 +33,7 @@ def test_deadlines_end_queued_and_running_requests(rig: Rig) -> None:
 
 
 def test_more_than_one_call_may_do_is_told_to_be_repeated(rig: Rig) -> None:
-    """16 in a call, of all kinds together: deadlines first, then retries, then lost leases."""
+    """4 in a call, of all kinds together: deadlines first, then retries, then lost leases."""
     rig.sweep_for(20)
     rig.admit([plain(n, timeout=20_000) for n in range(50)])
     rig.take(room("w1", 1, count=10))
