@@ -159,7 +159,11 @@ TAKE: Faults = {
     "no_limit_per_class": ("if t.free[class] <= 0 then t.eligible[class] = nil end", ""),
     "paused_pool_grants": ("if q.clock.paused ~= '1' then T.grants(q, t) end", "T.grants(q, t)"),
     "a_take_ends_all_on_its_way": (" and did.ended < T.ENDED do", " do"),
-    "nobody_goes_on_after_ends": ("if did.ended == T.ENDED then T.go_on(t) end", ""),
+    "nobody_goes_on_after_ends": ("if did.ended == T.ENDED or full then", "if full then"),
+    "nobody_goes_on_after_the_left": ("if did.ended == T.ENDED or full then",
+                                      "if did.ended == T.ENDED then"),
+    "left_ones_are_read_again": ("if T.wire_of(q, class, row[1][1]) > t.wire then", "if false then"),
+    "left_ones_weigh_nothing": ("    t.bytes = t.bytes + #map.head + #map.body\n", ""),
     "no_second_ring": ("elseif t.ring and t.ring[class] then", "elseif false then"),
     "bells_without_bound": ("redis.call('LTRIM', key, 0, P.RINGS - 1)", ""),
 }  # fmt: skip

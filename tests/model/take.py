@@ -28,12 +28,18 @@ class Take:
     newer: set[tuple[str, str]] = field(default_factory=set)
     ended: int = 0
     unseen: set[str] = field(default_factory=set)
+    passed_bytes: int = 0
+    """Of those that are left for newer workers for the first time: they were read."""
 
     def payload(self) -> int:
-        return sum(one.bytes for one in self.granted)
+        return sum(one.bytes for one in self.granted) + self.passed_bytes
 
     def room(self, name: str) -> int:
         return self.free[name] - sum(one.class_name == name for one in self.granted)
+
+    def able(self, blocked: set[str]) -> set[str]:
+        """Classes of which more may be granted."""
+        return {name for name in self.free if self.room(name) > 0} - blocked
 
 
 def take(pool: Pool, wanted: Take) -> list[list[object]]:
@@ -87,8 +93,15 @@ def _bells(pool: Pool, wanted: Take) -> list[object]:
 
 def _grant_all(pool: Pool, wanted: Take) -> None:
     blocked: set[str] = set()
+    _grant_some(pool, wanted, blocked)
+    full = bool(wanted.newer) and wanted.payload() >= PAYLOAD_BYTES
+    if full or wanted.ended == ENDED:
+        wanted.unseen = wanted.able(blocked)
+
+
+def _grant_some(pool: Pool, wanted: Take, blocked: set[str]) -> None:
     while len(wanted.granted) < wanted.count and wanted.payload() < PAYLOAD_BYTES:
-        able = {name for name in wanted.free if wanted.room(name) > 0} - blocked
+        able = wanted.able(blocked)
         waiting = fair.contenders(pool)
         chosen, strict = fair.choose(pool, waiting, able)
         if chosen is None:
@@ -102,7 +115,6 @@ def _grant_all(pool: Pool, wanted: Take) -> None:
             places.close(pool, one, "expired", "deadline")
             wanted.ended += 1
             if wanted.ended == ENDED:
-                wanted.unseen = able
                 return
         else:
             if not strict:
@@ -147,6 +159,7 @@ def may_hold(pool: Pool, wanted: Take, crashes: int) -> bool:
 
 def _leave_for_newer(pool: Pool, wanted: Take, one: Request) -> None:
     """Keeps its rank; the flow is passed over by this worker for the rest of the call."""
+    wanted.passed_bytes += one.bytes if one.place == "waiting" else 0
     one.place = "returned"
     wanted.newer.add((one.class_name, one.tenant))
 

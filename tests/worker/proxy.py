@@ -13,7 +13,8 @@ class Proxy:
 
     After `lose(text)` the next request that has `text` in it is carried out, but its reply is
     thrown away and the client's connection cut; `lost` is set then. After `hold(text)` its reply
-    is passed on only when `let_go` is set; `holding` is set when it has been carried out.
+    is passed on only when `let_go` is set; `holding` is set when it has been carried out. Replies
+    take `delay_s` longer than without it.
     """
 
     def __init__(self, target: str) -> None:
@@ -22,6 +23,7 @@ class Proxy:
         self._text: bytes | None = None
         self._then = self._cut
         self._server: asyncio.Server | None = None
+        self.delay_s = 0.0
         self.url = f"unix://{self._folder}/proxy.sock"
         self.lost = asyncio.Event()
         self.holding = asyncio.Event()
@@ -74,4 +76,6 @@ class Proxy:
                 if chosen.is_set():  # it has been carried out
                     chosen.clear()
                     await self._then(writer)
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
                 writer.write(data)

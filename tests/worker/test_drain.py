@@ -11,14 +11,17 @@ from pathlib import Path
 import pytest
 from tests.flow.processes import Child
 from tests.servers import Server, start_server
-from tests.worker.desk import Desk
+from tests.worker.desk import CHAT, Desk
 from tests.worker.proxy import Proxy
 from tests.worker.scripted import Held, ScriptedEngine, answers
 
+from forebay_shared.records import Envelope
 from forebay_worker.drain import AFTER_GRACE_S
 from forebay_worker.worker import Worker
 
 pytestmark = pytest.mark.anyio
+
+ONE = Envelope(CHAT, "m", b'{"model":"m"}')
 
 
 async def drained(worker: Worker, task: asyncio.Task[int]) -> float:
@@ -110,6 +113,22 @@ async def test_a_second_request_gives_back_at_once(desk: Desk) -> None:
     worker.drain.request("first")
     assert await drained(worker, task) < 1
     assert await desk.state(request_id) == "queued"
+
+
+async def test_many_are_given_back_in_time_over_a_slow_way(desk: Desk) -> None:
+    """With 10 ms a round trip one call of few after another would leave some to their leases."""
+    proxy = Proxy(desk.url)
+    await proxy.open()
+    engine = ScriptedEngine(Held())
+    worker, task = await desk.worker(engine, redis=proxy.url, slots=400, grace_s=0.0)
+    ids = [one for _ in range(4) for one in await desk.admit([ONE] * 100)]
+    while len(engine.calls) < 400:
+        engine.called.clear()
+        await engine.called.wait()
+    proxy.delay_s = 0.01
+    await drained(worker, task)
+    assert {await desk.state(one) for one in ids} == {"queued"}
+    await proxy.close()
 
 
 async def test_what_an_open_take_grants_is_given_back(desk: Desk) -> None:

@@ -101,7 +101,7 @@ class Emission:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of one request: its result, and the chunks that were not emitted yet (≤ 1 MiB)."""
+    """The end of one request: its result, and the chunks not emitted yet (few, ≤ 1 MiB)."""
 
     request_id: str
     call: int

@@ -66,11 +66,22 @@ function T.flow(q, t, class)
   until #page < T.SCAN
 end
 
+-- The wire version of a given-back entry, known without reading its payload again and again.
+function T.wire_of(q, class, entry)
+  local number = string.match(entry, '^%d+')
+  local id = redis.call('ZRANGEBYSCORE', K.waiting(q, class), number, number)[1]
+  return id and tonumber(redis.call('HGET', K.request(q, id), 'wire')) or 0
+end
+
 -- The next entry of a flow and its fields: given-back ones first, in order of arrival.
 function T.read_entry(q, t, class, flow, queue)
   if redis.call('ZSCORE', K.returned(q, class), flow) then
     local row = redis.pcall('XPENDING', queue, P.GROUP, '-', '+', 1, '@returned')
     if not row.err and row[1] then
+      if T.wire_of(q, class, row[1][1]) > t.wire then
+        t.newer[flow] = true
+        return row[1][1], nil
+      end
       local got = redis.pcall('XCLAIM', queue, P.GROUP, t.worker, 0, row[1][1])
       if not got.err and got[1] then return got[1][1], got[1][2] end
       redis.pcall('XACK', queue, P.GROUP, row[1][1])
@@ -136,6 +147,7 @@ end
 function T.next_of_flow(q, t, class, flow)
   local queue, tenant = K.queue(q, flow, 0), string.sub(flow, #class + 2)
   local entry, fields = T.read_entry(q, t, class, flow, queue)
+  if t.newer[flow] then return nil end
   if not entry then
     T.mend_flow(q, class, flow, queue)
     return nil
@@ -151,6 +163,7 @@ function T.next_of_flow(q, t, class, flow)
   end
   if tonumber(record.wire) > t.wire then
     T.leave_for_newer(q, t, record)
+    t.bytes = t.bytes + #map.head + #map.body
   elseif tonumber(record.deadline) <= q.now then
     E.close(q, record, 'expired', 'deadline')
   else

@@ -114,10 +114,11 @@ function T.grants(q, t)
     if what == 'none' then break end
     did[what] = did[what] + 1
   end
-  if did.ended == T.ENDED then T.go_on(t) end
+  local full = did.left > 0 and t.bytes >= T.PAYLOAD_BYTES
+  if did.ended == T.ENDED or full then T.go_on(t) end
 end
 
--- Nobody looked at what is behind those that ended.
+-- Nobody looked at what is behind those that ended or were left.
 function T.go_on(t)
   for class in pairs(t.eligible) do t.ring[class] = true end
 end
@@ -162,7 +163,8 @@ end
 -- Guarantee: grants up to `count` requests by the fairness rule, each under the lease <worker>/<call>;
 --   the same call number grants nothing new and names the grants of it that are still held; a lower
 --   one gets nothing. What has expired or cannot be granted ends on the way; after 3 of those the call
---   returns what it has, and rings. Passes at most 100 flows for newer workers. Stops at 1 MiB of payload.
+--   returns what it has, and rings. Passes at most 100 flows for newer workers. Stops at 1 MiB of payload,
+--   that of requests left for newer workers for the first time included, and then rings likewise.
 -- KEYS: layout, never.
 -- ARGV: worker id, call number (grows by one with each new call), all slots, highest wire version
 --   known, most grants, n classes, then per class: name, most grants of it.

@@ -98,6 +98,24 @@ def test_many_flows_that_wait_for_newer_workers_hide_no_other(rig: Rig) -> None:
     rig.check()
 
 
+def test_large_ones_for_newer_workers_are_read_once_and_few_a_call(rig: Rig) -> None:
+    """No call takes long for their bodies, and whoever waits behind them is found all the same."""
+    large = {"body": b"x" * 400_000, "wire": 2}
+    rig.admit([plain(n, tenant=f"new{n}", **large) for n in range(4)])
+    rig.admit([plain(4, tenant="old")])
+    for _ in range(6):
+        rig.hear_bell("normal")
+    assert ids(rig.take(room("w1", 1))) == []
+    rig.check()
+    places = [one.place for one in rig.oracle.requests.values()]
+    assert places == ["returned"] * 3 + ["waiting"] * 2
+    assert rig.oracle.bells["normal"] == 1
+    assert ids(rig.take(room("w1", 2))) == [request_id(4)]
+    rig.check()
+    assert ids(rig.take(room("w1", 3))) == []
+    rig.check()
+
+
 def test_a_take_stops_after_a_mebibyte_of_payload(rig: Rig) -> None:
     """And gives at least one."""
     rig.admit([plain(n, body=b"x" * 600_000) for n in range(3)])
