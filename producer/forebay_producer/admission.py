@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from forebay_producer.asked import Asked, output_limit
 from forebay_producer.keysfile import Caller
-from forebay_shared.calls.intake import UNKNOWN, Admission
+from forebay_shared.calls.requests import UNKNOWN, Admission
 from forebay_shared.errors import InvalidRequest
 from forebay_shared.ids import new_request_id
 from forebay_shared.records import Envelope

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from forebay_shared.calls.intake import UNKNOWN
+from forebay_shared.calls.requests import UNKNOWN
 from forebay_shared.errors import InvalidRequest
 
 _MOST = 2**31 - 1

@@ -18,7 +18,7 @@ from forebay_producer.pool import Pool
 from forebay_producer.reader import Left, Reader
 from forebay_producer.tiers import served_tier, splice_tier
 from forebay_shared.calls import Admission, Admitted
-from forebay_shared.calls.intake import UNKNOWN
+from forebay_shared.calls.requests import UNKNOWN
 from forebay_shared.connect import redis_full
 from forebay_shared.errors import ForebayError, Gone
 from forebay_shared.metrics import Metrics

@@ -15,8 +15,8 @@ from forebay_producer.news import News
 from forebay_producer.options import Timings
 from forebay_producer.reader import Left, Reader
 from forebay_shared.calls import Intake, Seen
-from forebay_shared.calls.intake import UNKNOWN
 from forebay_shared.calls.library import ITEMS_PER_CALL
+from forebay_shared.calls.requests import UNKNOWN
 from forebay_shared.metrics import Metrics
 
 _REPLY_BYTES = 1024 * 1024

@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from forebay_shared.calls.intake import Limits
+from forebay_shared.calls.requests import Limits
 from forebay_shared.errors import Unauthenticated
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from enum import Enum, auto
 
-from forebay_shared.calls.intake import UNKNOWN, Seen
+from forebay_shared.calls.requests import UNKNOWN, Seen
 from forebay_shared.records import TERMINAL
 
 _DRY = 3

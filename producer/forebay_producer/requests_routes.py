@@ -20,7 +20,7 @@ from forebay_producer.pool import Pool
 from forebay_producer.replica import Replica
 from forebay_shared.assemble import assemble
 from forebay_shared.calls import Shown
-from forebay_shared.calls.intake import UNKNOWN
+from forebay_shared.calls.requests import UNKNOWN
 from forebay_shared.errors import ForebayError, Gone, InvalidRequest, NotFound
 from forebay_shared.ids import born_ms
 from forebay_shared.records import TERMINAL, Result

@@ -12,7 +12,7 @@ from click.testing import Result as Ran
 from tests.cli.conftest import Forebay
 
 from forebay_shared.calls import Admission, Intake, Leases, Library, Operator, Release, Shown, Take
-from forebay_shared.calls.leases import Blame
+from forebay_shared.calls.work import Blame
 from forebay_shared.connect import connect
 from forebay_shared.ids import new_request_id
 from forebay_shared.keys import POOLS

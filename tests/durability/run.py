@@ -26,8 +26,8 @@ from tests.servers import start_server
 
 from forebay_shared.calls import Intake, Library
 from forebay_shared.calls.doctor import Counts, Doctor
-from forebay_shared.calls.intake import UNKNOWN
 from forebay_shared.calls.library import ITEMS_PER_CALL
+from forebay_shared.calls.requests import UNKNOWN
 from forebay_shared.connect import connect
 
 SHM = Path("/dev/shm")

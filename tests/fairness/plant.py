@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 
 from forebay_shared.calls import Admission, Admitted, Ending, Grant, Intake, Leases, Library, Take
 from forebay_shared.calls import library as library_caller
-from forebay_shared.calls.leases import Taken
+from forebay_shared.calls.work import Taken
 from forebay_shared.ids import new_request_id
 from forebay_shared.library import LIBRARY_NAME, source
 from forebay_shared.records import Envelope, Result, Usage

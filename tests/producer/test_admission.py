@@ -10,7 +10,7 @@ from forebay_producer.admission import Call, make_admission
 from forebay_producer.asked import read_asked
 from forebay_producer.keysfile import EVERYBODY, Caller
 from forebay_shared.calls import Admission, Limits
-from forebay_shared.calls.intake import UNKNOWN
+from forebay_shared.calls.requests import UNKNOWN
 from forebay_shared.errors import InvalidRequest
 from forebay_shared.ids import pool_of
 from forebay_shared.settings import ClassSettings, PoolSettings

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from forebay_producer.asked import output_limit, read_asked
-from forebay_shared.calls.intake import UNKNOWN
+from forebay_shared.calls.requests import UNKNOWN
 from forebay_shared.errors import InvalidRequest
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"

@@ -8,7 +8,7 @@ import pytest
 
 from forebay_producer.reader import Left, Reader
 from forebay_shared.calls import Seen
-from forebay_shared.calls.intake import UNKNOWN
+from forebay_shared.calls.requests import UNKNOWN
 
 pytestmark = pytest.mark.anyio
 

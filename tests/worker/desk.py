@@ -10,7 +10,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from forebay_shared.calls import Admission, Admitted, Intake, Leases, Library, Seen
-from forebay_shared.calls.intake import UNKNOWN
+from forebay_shared.calls.requests import UNKNOWN
 from forebay_shared.connect import connect
 from forebay_shared.ids import new_request_id
 from forebay_shared.records import TERMINAL, Envelope, Result

@@ -13,7 +13,7 @@ import asyncio
 from contextlib import aclosing
 
 from forebay_shared.calls import Grant
-from forebay_shared.calls.leases import Blame
+from forebay_shared.calls.work import Blame
 from forebay_shared.logs import failure
 from forebay_shared.records import Envelope, Result, Undecodable
 from forebay_worker import outcome as ends

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_shared.calls.leases import Blame
+from forebay_shared.calls.work import Blame
 from forebay_shared.records import Result
 from forebay_worker import outcome as ends
 from forebay_worker.capacity import Capacity

@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import islice
 
 from forebay_shared.calls import Ending, Release
-from forebay_shared.calls.leases import Blame
 from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL, HEAVY_ITEMS_TOGETHER
+from forebay_shared.calls.work import Blame
 from forebay_shared.logs import event
 from forebay_shared.metrics import Metrics
 from forebay_shared.records import Result

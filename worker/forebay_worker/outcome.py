@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from forebay_shared.calls.leases import Blame
+from forebay_shared.calls.work import Blame
 from forebay_shared.errors import (
     BY_REASON,
     Ended,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from forebay_shared.calls.leases import Blame
+from forebay_shared.calls.work import Blame
 from forebay_shared.logs import event
 from forebay_shared.metrics import Metrics
 from forebay_worker.drain import Drain
