@@ -64,13 +64,16 @@ class Admitter:
             for page in pages:
                 await self._failed(page, error)
             return
+        refused: list[tuple[Sequence[_Waiting], ResponseError]] = []
         for page, reply in zip(pages, replies, strict=True):
             if isinstance(reply, ResponseError):
-                await self._failed(page, reply)
+                refused.append((page, reply))
                 continue
             for (_, future), answer in zip(page, reply, strict=True):
                 if not future.done():
                     future.set_result(answer)
+        for page, refusal in refused:  # which may take long: after all who have an answer
+            await self._failed(page, refusal)
 
     async def _admit(
         self, pages: Sequence[Sequence[Admission]]

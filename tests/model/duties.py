@@ -7,8 +7,8 @@ import json
 from tests.model import fair, places
 from tests.model.state import Pool, Request, Worker
 
-BUDGET = 4
-"""Requests that one call ends or moves at most."""
+EACH = 3
+"""Requests of each kind that one call ends or moves at most."""
 
 
 def sweep(pool: Pool, forced: bool = False) -> list[int]:
@@ -18,46 +18,43 @@ def sweep(pool: Pool, forced: bool = False) -> list[int]:
             return []
         pool.swept = pool.now
         places.seen(pool)
-    expired = _due([(one.deadline, one) for one in pool.live()], pool.now, BUDGET)
-    left = BUDGET - len(expired)
+    expired = _due([(one.deadline, one) for one in pool.live()], pool.now)
     for one in expired:
         places.close(pool, one, "expired", "deadline")
     delayed = [(one.due, one) for one in pool.live() if one.place == "delayed"]
-    retried = _due(delayed, pool.now, left)
+    retried = _due(delayed, pool.now)
     for one in retried:
         places.queue_again(pool, one, places.home(one))
-    again = not left
-    left -= len(retried)
-    reclaimed, full = _slow_part(pool, forced, left)
+    reclaimed, full = _slow_part(pool, forced)
     for settings in pool.settings.classes:
-        if pool.class_state(settings.name).tags.a is not None:
+        if not forced and pool.class_state(settings.name).tags.a is not None:
             pool.ring(settings.name)
-    again = again or not left or full
+    again = full or EACH in (len(expired), len(retried))
     return [len(expired), len(retried), reclaimed, 0, int(again)]
 
 
-def _due(rows: list[tuple[float, Request]], now: float, most: int) -> list[Request]:
+def _due(rows: list[tuple[float, Request]], now: float) -> list[Request]:
     due = [(when, one.id, one) for when, one in rows if when <= now]
-    return [one for _, _, one in sorted(due, key=lambda row: row[:2])][:most]
+    return [one for _, _, one in sorted(due, key=lambda row: row[:2])][:EACH]
 
 
-def _slow_part(pool: Pool, forced: bool, left: int) -> tuple[int, bool]:
+def _slow_part(pool: Pool, forced: bool) -> tuple[int, bool]:
     since = None if pool.reclaimed is None else pool.now - pool.reclaimed
     if not forced and since is not None and 0 <= since < pool.settings.reclaim_ms:
         return 0, False
     may = pool.now >= pool.quiet
     pool.gaps = 0 if may else pool.gaps
-    reclaimed = _reclaim(pool, left) if may else 0
-    full = may and reclaimed == left
+    reclaimed = _reclaim(pool) if may else 0
+    full = may and reclaimed == EACH
     if not forced:
         pool.reclaimed = pool.reclaimed if full else pool.now
         _forget(pool)
     return reclaimed, full
 
 
-def _reclaim(pool: Pool, left: int) -> int:
+def _reclaim(pool: Pool) -> int:
     running = [(one.lease_end, one) for one in pool.live() if one.state == "running"]
-    due = _due(running, pool.now, left)
+    due = _due(running, pool.now)
     for one in due:
         places.crash(pool, one)
     return len(due)

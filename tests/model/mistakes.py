@@ -151,7 +151,7 @@ NAMED: dict[str, Mistake] = {
     "worker takes with a new number each time": python(
         f"{WORKER}/take.py",
         "lambda: self._leases.take(take))",
-        "lambda: self._leases.take(self._next_take(None) or take))",
+        "lambda: self._leases.take(self._next_take(1) or take))",
         "worker/test_take.py",
     ),
     "worker forgets a result before Redis has it": Mistake(

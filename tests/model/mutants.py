@@ -163,7 +163,7 @@ TAKE: Faults = {
     "nobody_goes_on_after_the_left": ("if did.ended == T.ENDED or full then",
                                       "if did.ended == T.ENDED then"),
     "left_ones_are_read_again": ("T.wire_of(q, class, row[1][1]) > t.wire", "false"),
-    "left_ones_weigh_nothing": ("    t.bytes = t.bytes + #map.head + #map.body\n", ""),
+    "left_ones_weigh_nothing": ("t.bytes + #map.head + #map.body, true", "t.bytes, true"),
     "no_second_ring": ("elseif t.ring and t.ring[class] then", "elseif false then"),
     "bells_without_bound": ("redis.call('LTRIM', key, 0, P.RINGS - 1)", ""),
 }  # fmt: skip

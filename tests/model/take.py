@@ -94,7 +94,7 @@ def _bells(pool: Pool, wanted: Take) -> list[object]:
 def _grant_all(pool: Pool, wanted: Take) -> None:
     blocked: set[str] = set()
     _grant_some(pool, wanted, blocked)
-    full = bool(wanted.newer) and wanted.payload() >= PAYLOAD_BYTES
+    full = wanted.passed_bytes > 0 and wanted.payload() >= PAYLOAD_BYTES
     if full or wanted.ended == ENDED:
         wanted.unseen = wanted.able(blocked)
 

@@ -128,6 +128,30 @@ async def test_one_malformed_admission_does_not_fail_its_neighbours() -> None:
     assert intake.calls == [["a", "bad", "b"], ["c"], ["a"], ["bad"], ["b"]]
 
 
+async def test_who_is_admitted_waits_for_no_refused_neighbour() -> None:
+    """Those of a refused page are asked for one by one, and Redis may be away by then."""
+
+    class AwayLater(FakeIntake):
+        async def admit_together(
+            self, pages: Sequence[Sequence[Admission]], inbox: str = ""
+        ) -> list[list[Admitted | Refusal] | ResponseError]:
+            answers = await super().admit_together(pages, inbox)
+            self.gate.clear()
+            return answers
+
+    intake = AwayLater()
+    admitter = admitting(intake)
+    names = ["a", "bad", "b", "c"]
+    asks = [asyncio.create_task(admitter.admit(admission(name))) for name in names]
+    intake.gate.set()
+    assert isinstance(await asyncio.wait_for(asks[3], 1), Admitted)
+    assert not any(one.done() for one in asks[:3])
+    while not all(one.done() for one in asks):
+        intake.gate.set()
+        await asyncio.sleep(0)
+    assert [one.exception() is None for one in asks] == [True, False, True, True]
+
+
 async def test_a_lost_connection_is_tried_once_more() -> None:
     intake = FakeIntake(RedisConnectionError())
     intake.gate.set()

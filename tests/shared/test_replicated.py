@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 from tests.sentinels import Watched
 from tests.servers import Server
 
 from forebay_shared.calls import Admission, Admitted, Ending, Intake, Leases, Refusal, Take
+from forebay_shared.calls.library import unrefused
 from forebay_shared.calls.replicated import Replicated
 from forebay_shared.connect import Unconfirmed, connect, redis_away
 from forebay_shared.ids import new_request_id
@@ -101,6 +103,43 @@ async def test_finish_is_repeated_until_the_replica_has_it(
     assert await leases.finish("w", [ending]) == ["ok"]
     words, more = await leases.finish_take([ending], Take("w", 2, 8, 8, {"normal": 8}))
     assert (words, more.grants) == (["ok"], [])
+
+
+async def test_several_admits_wait_together(library: Replicated, behind: Server) -> None:
+    """In doubt all of them, and confirmed all of them by the repeat, each with its answer."""
+    intake, first, second = Intake(library), one(), one()
+    for _ in range(2):
+        with pytest.raises(Unconfirmed):
+            await intake.admit_together([[first], [second]])
+    behind.resume()
+    answers = unrefused(await intake.admit_together([[first], [second]]))
+    assert answers == [[Admitted(one.request_id, "queued", True)] for one in (first, second)]
+
+
+async def test_a_refused_admit_confirms_no_other(library: Replicated, behind: Server) -> None:
+    bad, good = one(), one()
+    object.__setattr__(bad, "weight", 0)
+    intake = Intake(library)
+    with pytest.raises(Unconfirmed):
+        await intake.admit_together([[bad], [good]])
+    behind.resume()
+    refused, admitted = await intake.admit_together([[bad], [good]])
+    assert isinstance(refused, ResponseError) and str(refused).startswith("BADCALL")
+    assert admitted == [Admitted(good.request_id, "queued", True)]
+
+
+async def test_what_a_refused_proof_lacks_is_repaired(
+    library: Replicated, redis: Redis, behind: Server
+) -> None:
+    """The self-test of a call in doubt is refused: mended as any other, and the call repeated."""
+    intake, wanted = Intake(library), one()
+    with pytest.raises(Unconfirmed):
+        await intake.admit([wanted])
+    behind.resume()
+    await redis.function_flush()
+    await redis.flushall()
+    (answer,) = await intake.admit([wanted])
+    assert isinstance(answer, Admitted) and not answer.repeated
 
 
 async def test_refusal_of_redis_is_told_as_it_is(library: Replicated, redis: Redis) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from redis.exceptions import ResponseError
 from tests.worker.desk import CHAT, Desk
-from tests.worker.scripted import ScriptedEngine, answers
+from tests.worker.scripted import Held, ScriptedEngine, answers
 
-from forebay_shared.calls import Ending, Leases, Take, Taken
+from forebay_shared.calls import Ending, Leases, Library, Take, Taken
+from forebay_shared.calls.library import Call
 from forebay_shared.records import Envelope
 
 pytestmark = pytest.mark.anyio
@@ -47,6 +49,40 @@ async def test_a_refused_end_is_a_failed_attempt_and_spares_its_neighbours(desk:
     shown = [await desk.show(one) for one in ids]
     assert [one.attempts for one in shown] == [0, 0, 0, 2, 0, 0, 0, 0]
     assert len(engine.calls) == 10
+    await asyncio.wait_for(worker.runs.empty.wait(), 1)
+
+
+class Garbling(Library):
+    """Spoils one end of the first pair of finish and take that carries any."""
+
+    garbled = False
+
+    async def _send(self, calls: Sequence[Call]) -> list[Any]:
+        if len(calls) == 2 and calls[0][0] == "finish" and not self.garbled:
+            self.garbled = True
+            (step, arguments), take = calls
+            return await super()._send([(step, [*arguments[:-1], "many"]), take])
+        return await super()._send(calls)
+
+
+async def test_a_take_that_goes_with_a_refused_end_loses_nothing(desk: Desk) -> None:
+    """They are two calls: the ends are told one by one, and what was granted beside them runs."""
+    held = Held()
+    engine = ScriptedEngine(held)
+    worker, _ = await desk.worker(engine, slots=8)
+    library = Garbling(desk.redis)
+    worker.taker._leases = Leases(library)
+    ids = await desk.admit([Envelope(CHAT, "m", b'{"model":"m"}')] * 16)
+    while len(engine.calls) < 8:
+        engine.called.clear()
+        await engine.called.wait()
+    engine.script = answers
+    held.release.set()
+    assert [(await desk.result(one)).state for one in ids] == ["done"] * 16
+    assert library.garbled
+    shown = [await desk.show(one) for one in ids]
+    assert {(one.takes, one.attempts, one.crashes) for one in shown} == {(1, 0, 0)}
+    assert len(engine.calls) == 16
     await asyncio.wait_for(worker.runs.empty.wait(), 1)
 
 

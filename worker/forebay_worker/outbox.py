@@ -6,7 +6,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import accumulate, islice
 
 from forebay_shared.calls import Ending, Release
 from forebay_shared.calls.library import HEAVY_ITEMS_PER_CALL, HEAVY_ITEMS_TOGETHER
@@ -61,7 +61,9 @@ class Outbox:
 
     def releases(self) -> list[tuple[Run, Release]]:
         """The oldest releases that go together. They stay until `released` tells of them."""
-        return list(islice(self._releases, HEAVY_ITEMS_TOGETHER))
+        oldest = list(islice(self._releases, HEAVY_ITEMS_TOGETHER))
+        sizes = accumulate(len(release.result.body) for _, release in oldest)
+        return oldest[: max(1, sum(size <= BYTES_PER_CALL for size in sizes))]
 
     def ended(self, batch: Sequence[tuple[Run, Ending]], words: Sequence[str]) -> None:
         """Redis answered: the batch leaves. A gap comes back as an interrupted stream."""

@@ -1,8 +1,9 @@
 """The take loop: the only one that takes, and the one that writes ends.
 
-Ends that are pending go out together with the next take, so that under load a request costs one
-call. A take that was not answered may have granted requests, so the *same* call is repeated until
-it is answered and no other is made meanwhile; that it also carries the same ends is harmless.
+Ends that are pending go out together with the next take, in one call or in two that are sent at
+once, so that under load a request costs at most one call. A take that was not answered may have
+granted requests, so the *same* call is repeated until it is answered and no other is made
+meanwhile; that it also carries the same ends is harmless.
 """
 
 from __future__ import annotations

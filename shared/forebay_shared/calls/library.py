@@ -93,7 +93,8 @@ class Library:
         """Make calls that may be repeated, sent at once, served in this order, each by itself.
 
         Returns each call's raw reply, or in its place the ResponseError that refused it. Raises
-        LayoutMismatch, and what Redis raises where it does not answer; then some may be done.
+        LayoutMismatch, and what Redis raises where it does not answer, or is no primary any more;
+        then some may be done.
         """
         for _ in range(_REPAIRS):
             replies = await self._send(calls)

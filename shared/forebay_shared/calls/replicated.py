@@ -60,7 +60,7 @@ class Replicated(Library):
             return answers
         for reply in rest:
             if isinstance(reply, ResponseError):
-                raise reply
+                return [reply] * len(calls)
         self._in_doubt = rest[-1] < wanted
         if self._in_doubt:
             raise Unconfirmed(f"{rest[-1]} of {wanted} replicas had it within {wait_ms} ms")

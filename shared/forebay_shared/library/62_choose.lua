@@ -163,7 +163,7 @@ function T.next_of_flow(q, t, class, flow)
   end
   if tonumber(record.wire) > t.wire then
     T.leave_for_newer(q, t, record)
-    t.bytes = t.bytes + #map.head + #map.body
+    t.bytes, t.left_some = t.bytes + #map.head + #map.body, true
   elseif tonumber(record.deadline) <= q.now then
     E.close(q, record, 'expired', 'deadline')
   else

@@ -114,7 +114,7 @@ function T.grants(q, t)
     if what == 'none' then break end
     did[what] = did[what] + 1
   end
-  local full = did.left > 0 and t.bytes >= T.PAYLOAD_BYTES
+  local full = t.left_some and t.bytes >= T.PAYLOAD_BYTES
   if did.ended == T.ENDED or full then T.go_on(t) end
 end
 

@@ -185,7 +185,7 @@ def test_a_worker_that_renews_shows_that_there_was_no_outage(rig: Rig) -> None:
 
 
 def test_who_dies_in_the_midst_of_sweeping_stops_no_recovery(rig: Rig) -> None:
-    """Told to go on at once, it never does: each tick takes 4 back, without a wait between."""
+    """Told to go on at once, it never does: each tick takes 3 back, without a wait between."""
     rig.admit([plain(n) for n in range(60)])
     rig.sweep_for(20)
     rig.take(room("w1", 1, slots=1_000))
@@ -194,7 +194,7 @@ def test_who_dies_in_the_midst_of_sweeping_stops_no_recovery(rig: Rig) -> None:
         rig.sweep_for(1)
         left.append(rig.oracle.running())
     rig.check()
-    assert [n for n in left if 0 < n < 60] == list(range(56, 0, -4))
+    assert [n for n in left if 0 < n < 60] == list(range(57, 0, -3))
 
 
 @pytest.mark.parametrize("back_ms", [2_000, 30_000, 3_600_000])

@@ -33,7 +33,7 @@ def test_deadlines_end_queued_and_running_requests(rig: Rig) -> None:
 
 
 def test_more_than_one_call_may_do_is_told_to_be_repeated(rig: Rig) -> None:
-    """4 in a call, of all kinds together: deadlines first, then retries, then lost leases."""
+    """3 in a call of each kind: deadlines first, then retries, then lost leases."""
     rig.sweep_for(20)
     rig.admit([plain(n, timeout=20_000) for n in range(50)])
     rig.take(room("w1", 1, count=10))
@@ -47,6 +47,20 @@ def test_more_than_one_call_may_do_is_told_to_be_repeated(rig: Rig) -> None:
         rig.check()
     rig.check()
     assert rig.oracle.ledger["expired"] == 50
+
+
+def test_many_of_one_kind_hold_up_no_other(rig: Rig) -> None:
+    """Deadlines that pass in masses let leases be taken back in the same call."""
+    rig.sweep_for(20)
+    rig.admit([plain(n, timeout=21_000) for n in range(4, 40)])
+    rig.admit([plain(n, tenant="bob") for n in range(4)])
+    rig.sweep_for(6)
+    rig.take(room("w1", 1, count=8))
+    rig.sweep_for(14)
+    rig.pass_time(1_000)
+    expired, _, reclaimed, *_ = rig.sweep()
+    assert (expired, reclaimed) == (3, 3)
+    rig.check()
 
 
 def test_a_due_retry_is_in_one_place_at_any_time(rig: Rig) -> None:
