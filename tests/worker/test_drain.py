@@ -127,7 +127,8 @@ async def test_many_are_given_back_in_time_over_a_slow_way(desk: Desk) -> None:
         await engine.called.wait()
     proxy.delay_s = 0.01
     await drained(worker, task)
-    assert {await desk.state(one) for one in ids} == {"queued"}
+    shown = [await desk.show(one) for one in ids]
+    assert {(one.state, one.attempts, one.crashes) for one in shown} == {("queued", 0, 0)}
     await proxy.close()
 
 

@@ -18,9 +18,9 @@ STEPS = frozenset(("admit", "finish"))
 class Replicated(Library):
     """A library whose `admit` and `finish` wait for `wait_replicas` replicas.
 
-    With 0 of them it is a Library. Else `call` raises Unconfirmed where not enough replicas had the
-    call's writes within `wait_ms`: it was carried out, and may be repeated until they have. One
-    such call at a time. `current`: the settings that hold now.
+    With 0 of them it is a Library. Else `call` and `together` raise Unconfirmed where not enough
+    replicas had what was written within `wait_ms`: it was carried out, and may be repeated until
+    they have. One of them at a time. `current`: the settings that hold now.
     """
 
     def __init__(
